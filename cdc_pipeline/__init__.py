@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, load_config
     from cdc_pipeline.orchestration.changes import cdc_changes
     from cdc_pipeline.orchestration.component import CdcComponent
-    from cdc_pipeline.orchestration.decorator import cdc_assets
-    from cdc_pipeline.orchestration.definitions import build_definitions
+    from cdc_pipeline.orchestration.definitions import build_definitions, cdc_assets
     from cdc_pipeline.orchestration.resource import CdcResource
     from cdc_pipeline.orchestration.translator import CdcTranslator
     from cdc_pipeline.position.cursor import CursorStore
@@ -59,7 +58,7 @@ _LAZY = {
     "CdcTranslator": "orchestration.translator",
     "bound_of": "run.bounds",
     "build_definitions": "orchestration.definitions",
-    "cdc_assets": "orchestration.decorator",
+    "cdc_assets": "orchestration.definitions",
     "cdc_changes": "orchestration.changes",
     "load_config": "config.pipeline_config",
 }

@@ -1,14 +1,16 @@
-"""Names of columns and keys that a changelog's rows were written with, as kept in its cut.
+"""What a changelog's rows from before a DDL were written with, as kept in its cut: names of columns
+and keys, and the values that an ADD COLUMN gave to existing rows.
 
-A changelog's rows from before a DDL stay as they are: `_cdc_absent` names columns as they were
-called then, and a change belongs to the row that it had by the key of that time. What the changes
-leave can be derived only with both (`sink/verify/sides.py`).
+These rows stay as they are: `_cdc_absent` names columns as they were called then, a change belongs
+to the row that it had by the key of that time, and a new column is NULL. What the changes leave can
+be derived only with all three (`sink/verify/sides.py`).
 
 Rules:
+- The list of values follows the columns: renamed, widened and dropped with them.
 - Each DDL that renames or drops columns, computes new ones from them, or changes the primary key
   adds one entry. Names of keys follow later DDL; names of columns lead from one entry to the next.
 - A table that starts empty (TRUNCATE, a recreated table, a snapshot that restarts it) has no
-  earlier rows, and so no list.
+  earlier rows, and so neither list.
 """
 
 from __future__ import annotations
@@ -18,13 +20,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.lake.records import BatchRecord, CutTable, EarlierLayout, RecordedTarget
+from cdc_pipeline.lake.records import (
+    BatchRecord,
+    ColumnDefault,
+    CutTable,
+    EarlierLayout,
+    RecordedTarget,
+)
 from cdc_pipeline.schema.evolution.steps import (
     DropColumn,
     FillColumns,
     RemoveRows,
     RenameColumn,
     Step,
+    WidenColumn,
 )
 
 _QUOTED: Final = re.compile(r"`((?:[^`]|``)+)`")
@@ -127,3 +136,46 @@ def _renamed(
     if target.content is not None and len(renamed) == len(target.spec.sources) == 1:
         return dict(zip(target.spec.sources, renamed.values(), strict=True))
     return renamed
+
+
+def column_defaults_after(
+    before: CutTable | None, target: RecordedTarget
+) -> tuple[ColumnDefault, ...]:
+    """The list after a batch. `before`: the target in the cut before; None if there is none."""
+    if not MODES[target.spec.mode].rows_are_changes:
+        return ()
+    if target.content is None and (target.create or target.replaces):
+        return ()  # a table created from scratch; what a snapshot replaces may keep its rows
+    defaults = () if before is None else before.column_defaults
+    content = target.content
+    if content is not None:
+        kept = () if content.restarts or not content.keeps_rows else defaults
+        defaults = (*kept, *(default for default in content.column_defaults if default not in kept))
+    for step in target.schema_steps:
+        defaults = _defaults_after(defaults, step)
+    return defaults
+
+
+def _defaults_after(defaults: tuple[ColumnDefault, ...], step: Step) -> tuple[ColumnDefault, ...]:
+    if isinstance(step, RemoveRows):
+        return ()
+    if isinstance(step, FillColumns):
+        added = [value for value in step.values if value[0] in step.defaults and step.seq]
+        more = (
+            ColumnDefault(column=name, delta_type=kind, value=sql, seq=step.seq)
+            for name, kind, sql in added
+        )
+        return (*defaults, *more)
+    if isinstance(step, DropColumn):
+        return tuple(default for default in defaults if default.column != step.name)
+    change = {}
+    if isinstance(step, RenameColumn):
+        change = {"column": step.new_name}
+    elif isinstance(step, WidenColumn):
+        change = {"delta_type": step.delta_type}
+    else:
+        return defaults
+    return tuple(
+        default.model_copy(update=change) if default.column == step.name else default
+        for default in defaults
+    )

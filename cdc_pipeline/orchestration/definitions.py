@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -36,6 +36,7 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.assets.backfill_asset import build_backfill
 from cdc_pipeline.orchestration.assets.capture_asset import (
+    Body,
     Capture,
     ObserverFactory,
     build_assets,
@@ -182,8 +183,51 @@ def build_source(
         return build_broken(file, error, name=name, translator=translator)
 
 
-def loads_one_source() -> bool:
-    return _only_source.get() is not None
+def cdc_assets(
+    *,
+    config: PipelineConfig | str | Path,
+    name: str | None = None,
+    translator: CdcTranslator | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+) -> Callable[[Body], dg.AssetsDefinition]:
+    """Make the assets of a pipeline: its Delta tables and its cursor, captured by one step.
+
+    A broken file gives one asset, which shows the error and fails with it.
+
+    Args:
+        config: the pipeline, or its YAML file, whose secrets are resolved when a run begins.
+        name: name of the step; ``capture_<source>`` by default.
+        translator: keys, groups and metadata; `CdcTranslator` by default.
+        op_tags: tags of the step.
+    """
+    translator_used = translator or CdcTranslator()
+    source = config.name if isinstance(config, PipelineConfig) else Path(config).stem
+
+    def outline() -> PipelineConfig:
+        if isinstance(config, PipelineConfig):
+            return config
+        return outline_checked(read_document(Path(config)))
+
+    def decorate(body: Body) -> dg.AssetsDefinition:
+        file = Path(source if isinstance(config, PipelineConfig) else config)
+        if _only_source.get() is not None and is_wanted(source, translator_used):
+            # The command line captures without the project's resources.
+            build_source(
+                outline, name=source, file=file, translator=translator_used, cdc=CdcResource()
+            )
+        try:
+            assets, _ = build_assets(
+                outline(), body=body, translator=translator_used, name=name, op_tags=op_tags
+            )
+        except CdcError as error:
+            _log.error("the assets of %s cannot be loaded: %s", file, error)
+            broken = build_broken(file, error, name=source, translator=translator_used)
+            (stand_in,) = broken.assets or ()
+            assert isinstance(stand_in, dg.AssetsDefinition)
+            return stand_in
+        return assets
+
+    return decorate
 
 
 def is_wanted(source: str, translator: CdcTranslator) -> bool:

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.column_defaults import column_defaults_after
 from cdc_pipeline.lake.cut_order import with_order
-from cdc_pipeline.lake.earlier_layouts import earlier_layouts_after
+from cdc_pipeline.lake.earlier_layouts import column_defaults_after, earlier_layouts_after
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.position.cursor import Suspension, TargetState

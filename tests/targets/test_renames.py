@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import ContentUnknownError, MergeError, SchemaError, UnsupportedDdlError
-from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.earlier_layouts import column_defaults_after
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import (
     BatchRecord,

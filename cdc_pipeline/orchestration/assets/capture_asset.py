@@ -18,8 +18,8 @@ Rules:
   `_RETRIES_MAX` times.
 - If another process holds the source's lock (captures of a snapshot or a verification), the run
   waits up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
-- A body is one line, `yield from cdc.run(context)` (`decorator.py`, `resource.py`): while it runs,
-  `current_step` tells what it captures. The default body is the same line.
+- A body is one line, `yield from cdc.run(context)` (`definitions.py`, `resource.py`), as that of
+  the default is: while it runs, `current_step` tells what it captures.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
   contain any character; Dagster's input and output names may not.
 - A caller in the same process listens for one job execution (`listening`); the asset's body finds

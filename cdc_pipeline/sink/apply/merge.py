@@ -1,5 +1,5 @@
 """Apply a recorded batch to one target. Idempotent: committed steps are skipped (K2, K10, K11,
-K13).
+K12, K13).
 
 Rules:
 - Each DML statement is a step with an id of its own (`sink/delta/commit.py`): the MERGE is step 0,
@@ -7,7 +7,12 @@ Rules:
   A batch has rows or a DDL for a target, never both.
 - A table that has a later batch than the one to apply was not restored with the lake's state. Its
   transaction ids would hide this batch, so it is refused.
-- Spark starts for the first target that needs it, and not at all if none does (`rows`).
+- However staged rows reach a table, it is one commit with the id of step 0: a repeated batch finds
+  it. Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
+  change is newer than the row: a batch that is applied again must not move a row back.
+- Small batches of whole images of a mirror do the same without a MERGE (`upsert`); inserts whose
+  keys no row has are appended (`append`). If the table is plain, neither needs a session.
+- Spark starts for the first target that needs it, and not at all if none does.
 - A batch that brings a side table's content does nothing else to the target (`replace`). One that
   brings a renamed table's content may then change its columns, if one statement did both (K28).
 """
@@ -17,30 +22,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.sink.apply.append import add_appended, inserts_only, may_append
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
-from cdc_pipeline.sink.apply.rows import Work, add_rows, apply_rows
 from cdc_pipeline.sink.apply.schema_steps import are_done, run_steps
+from cdc_pipeline.sink.apply.upsert import add_located, add_upserted
 from cdc_pipeline.sink.delta.commit import (
     COMMIT_NOTE,
     MERGE_STEP,
     STEPS_PER_BATCH,
+    run_once,
     transaction_version,
 )
-from cdc_pipeline.sink.delta.engine import PLAIN, SPARK
+from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, codec_of, engine_of
 from cdc_pipeline.sink.delta.failures import failure_of
-from cdc_pipeline.sink.delta.log import newest_change
-from cdc_pipeline.sink.delta.plain_commit import write_due_checkpoint
+from cdc_pipeline.sink.delta.log import commit_note, newest_change
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit, write_due_checkpoint
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.retention import new_properties
+from cdc_pipeline.sink.modes.key_facts import KeyFacts
+from cdc_pipeline.sink.modes.reduce import StagedFiles
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
 from cdc_pipeline.sink.replace.replace import adopt, is_replaced, replace_by_spark, replacing
@@ -50,6 +61,88 @@ from cdc_pipeline.sink.spark.sql import set_properties_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class Work(NamedTuple):
+    """What a batch does to one target. For `check_lock` see `adopt`; `run` computes tasks on
+    executors; `cut` is the last, where a target is replaced.
+    """
+
+    record: BatchRecord
+    target: RecordedTarget
+    files: list[Path]
+    paths: LakePaths
+    config: SinkConfig
+    check_lock: Callable[[], None]
+    run: RunTasks | None
+    cut: Cut | None
+
+    @property
+    def path(self) -> Path:
+        return self.paths.table(self.target.table)
+
+    @property
+    def note(self) -> str:
+        return commit_note(self.target.app_id, self.record.batch_number)
+
+    def has_rows(self, there: TableLog) -> bool:
+        """Rows that the table does not have yet."""
+        version = transaction_version(self.record.batch_number, MERGE_STEP)
+        return bool(self.files) and there.transaction_version < version
+
+
+def add_rows(work: Work, there: TableLog) -> TableLog | None:
+    """By a commit of ours that needs no session; None if Spark must do it."""
+    target, engine = work.target, engine_of(work.target.spec, there, work.config)
+    if engine.rows or not can_commit(work.path, there):
+        return None
+    if (engine.changes and not inserts_only(target)) or KeyFacts(target, work.files).has_null:
+        return None
+    commit, codec = PlainCommit(work.path, there, note=work.note), codec_of(work.config)
+    if may_append(work.record, target, there):
+        is_done = add_appended(commit, target, lake=work.paths.lake, codec=codec, run=work.run)
+    else:
+        is_done = not engine.changes and add_upserted(commit, work.files, target, codec=codec)
+    return _committed(work, commit, there) if is_done else None
+
+
+def apply_rows(
+    work: Work, session: SparkSession, there: TableLog, *, settings: MergeSettings
+) -> str:
+    """With Spark; the engine that committed them."""
+    record, target, path, files = work.record, work.target, work.path, work.files
+    mode = MODES[target.spec.mode]
+    facts = KeyFacts(target, files) if target.spec.key and mode.has_key else None
+    is_by_key = facts is not None and not facts.has_null and not mode.keeps_past
+    appends = is_by_key and may_append(record, target, there)
+    if (
+        is_by_key
+        and not appends
+        and not engine_of(target.spec, there, work.config).changes
+        and can_commit(path, there)
+    ):
+        commit = PlainCommit(path, there, note=work.note)
+        if add_located(
+            session,
+            commit,
+            files,
+            target,
+            predicate=None if facts is None else facts.predicate,
+            settings=settings,
+            codec=codec_of(work.config),
+        ):
+            _committed(work, commit, there)
+            return PLAIN
+    settings.large_batch(sum(file.size_bytes for file in target.files))
+    staged = StagedFiles(session, path, target, files, facts, appends)
+    statement = SINK_MODES[target.spec.mode].apply_sql(staged)
+    run_once(session, statement, there, record, step=MERGE_STEP)
+    return SPARK
+
+
+def _committed(work: Work, commit: PlainCommit, there: TableLog) -> TableLog:
+    version = transaction_version(work.record.batch_number, MERGE_STEP)
+    return commit.commit(app_id=there.app_id, version=version)
 
 
 def applied_log(

@@ -23,7 +23,7 @@ Rules:
 - Where a DDL changed the key, the rows that the changes before it leave by their key are the first
   rows of what follows (`lake/earlier_layouts.py`).
 - A row from before an ADD COLUMN counts with the value that the server gave it then
-  (`lake/column_defaults.py`).
+  (`lake/earlier_layouts.py`).
 - An image that lacks a column makes a sum uncertain, and so does one that lacks a column of a later
   key: such a table is not compared.
 """

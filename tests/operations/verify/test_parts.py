@@ -18,7 +18,7 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.column_defaults import column_defaults_after
+from cdc_pipeline.lake.earlier_layouts import column_defaults_after
 from cdc_pipeline.lake.long_operations import OperationFolder
 from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedContent, RecordedTarget
 from cdc_pipeline.operations.snapshot.main import MainLake
