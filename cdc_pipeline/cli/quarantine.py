@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    confirm,
-    emit_json,
-    facts,
-    operator,
-    results,
-    table,
-)
+from cdc_pipeline.cli.common.output import confirm, emit_json, facts, operator, results, table
 from cdc_pipeline.cli.common.settings import (
     CommandGroup,
     Settings,

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import (
-    confirm,
-    operator,
-    results,
-    show_result,
-)
+from cdc_pipeline.cli.common.output import confirm, operator, results, show_result
 from cdc_pipeline.cli.common.settings import (
     Settings,
     reason_option,

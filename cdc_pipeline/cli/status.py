@@ -219,8 +219,7 @@ def _show_attention(out: Console, status: SourceStatus) -> None:
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
             out.print(
-                f"{name}: rescued values so far: {rescued_text(of_table.rescued)}",
-                soft_wrap=True,
+                f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", soft_wrap=True
             )
         suspension = of_table.suspended
         if suspension is not None:

@@ -253,7 +253,5 @@ def _read_marks(paths: LakePaths, names: list[str], *, before: int) -> Mapping[s
 
 def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
-        f"a file of the quarantine is damaged: {path}",
-        got=said_by(error),
-        next_step=_DAMAGED_STEP,
+        f"a file of the quarantine is damaged: {path}", got=said_by(error), next_step=_DAMAGED_STEP
     )

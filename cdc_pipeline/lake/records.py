@@ -14,12 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.position.cursor import CursorState, Place, ResumePlace

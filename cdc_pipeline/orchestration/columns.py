@@ -75,7 +75,7 @@ def column_schema(
             type=of.delta_type,
             description="; ".join(filter(None, said)) or None,
             constraints=dg.TableColumnConstraints(
-                other=marks if at_source is None else [*marks, f"at the source {at_source.type}"],
+                other=marks if at_source is None else [*marks, f"at the source {at_source.type}"]
             ),
         )
 

@@ -162,10 +162,7 @@ def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator
 
 
 def cursors_of(
-    instance: dg.DagsterInstance,
-    source: str,
-    translator: CdcTranslator,
-    **options: Any,
+    instance: dg.DagsterInstance, source: str, translator: CdcTranslator, **options: Any
 ) -> DagsterCursorStore:
     """`options`: writer and before, as of `DagsterCursorStore`."""
     key = translator.cursor_key(source)

@@ -43,10 +43,7 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
     step_name,
 )
 from cdc_pipeline.orchestration.assets.check_assets import build_checks
-from cdc_pipeline.orchestration.assets.snapshot_asset import (
-    TakeSnapshot,
-    build_snapshot,
-)
+from cdc_pipeline.orchestration.assets.snapshot_asset import TakeSnapshot, build_snapshot
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.events.recorder import RowCounter
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor

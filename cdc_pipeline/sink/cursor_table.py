@@ -43,13 +43,7 @@ from cdc_pipeline.sink.delta.data_file import write_data_files
 from cdc_pipeline.sink.delta.failures import VersionTakenError
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, last_checkpoint, read_commit_lines
 from cdc_pipeline.sink.delta.plain_commit import new_metadata, put_commit, removed
-from cdc_pipeline.sink.delta.replay import (
-    TableState,
-    log_files,
-    log_gap,
-    read_actions,
-    table_state,
-)
+from cdc_pipeline.sink.delta.replay import TableState, log_files, log_gap, read_actions, table_state
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.text.server_messages import said_by
 

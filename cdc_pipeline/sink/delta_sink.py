@@ -35,10 +35,7 @@ from cdc_pipeline.sink.delta.replay import data_files, log_files
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
-from cdc_pipeline.sink.durable.retention import (
-    over_maintenance,
-    remove_old_log_files,
-)
+from cdc_pipeline.sink.durable.retention import over_maintenance, remove_old_log_files
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
@@ -257,11 +254,7 @@ class DeltaSink(Sink):
     """The Delta side of one source; by default it creates its own session."""
 
     def __init__(
-        self,
-        *,
-        source: str,
-        config: SinkConfig,
-        spark: SparkProvider | None = None,
+        self, *, source: str, config: SinkConfig, spark: SparkProvider | None = None
     ) -> None:
         paths = LakePaths(config.lake_path.absolute(), source)
         self.spark = spark or SparkProvider.from_config(config)

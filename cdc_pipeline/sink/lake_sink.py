@@ -22,11 +22,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.paths import (
-    LakePaths,
-    list_numbers,
-    remove_tree,
-)
+from cdc_pipeline.lake.paths import LakePaths, list_numbers, remove_tree
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent

@@ -71,10 +71,7 @@ def operate_in(
 ) -> T:
     from cdc_pipeline.cli.common.progress import OperationProgress
 
-    with (
-        quiet_streams(quiet=not settings.debug) as stream,
-        OperationProgress(stream) as progress,
-    ):
+    with quiet_streams(quiet=not settings.debug) as stream, OperationProgress(stream) as progress:
         return access.operate(kind, work, observer=progress, on_waiting=progress.waiting)
 
 
@@ -118,11 +115,7 @@ class LakeAccess:
 
         # Who waits for the lake's lock says so.
         return work(
-            {
-                "cursors": self.cursors,
-                "observer": observer or RunObserver(),
-                "run_id": self.run_id,
-            }
+            {"cursors": self.cursors, "observer": observer or RunObserver(), "run_id": self.run_id}
         )
 
     def capture(

@@ -117,10 +117,7 @@ T = TypeVar("T")
 
 
 def wait_for_lock(
-    act: Callable[[], T],
-    *,
-    wait_s: float,
-    on_waiting: Callable[[str], None] = lambda _holder: None,
+    act: Callable[[], T], *, wait_s: float, on_waiting: Callable[[str], None] = lambda _holder: None
 ) -> T:
     """LockError if it takes longer than `wait_s`. `on_waiting` gets the holder, once."""
     until_s, pause_s, is_reported = time.monotonic() + wait_s, _POLL_S, False

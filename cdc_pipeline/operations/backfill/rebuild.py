@@ -266,9 +266,7 @@ class _Rebuild:
         )
         source = build_source(archive)
         end = min(
-            source.end_position(),
-            self.main.capture().position,
-            key=lambda position: position.order,
+            source.end_position(), self.main.capture().position, key=lambda position: position.order
         )
         if end.order <= reached.position.order:
             return

@@ -113,9 +113,7 @@ def _left_behind(context: Context) -> Iterator[Verdict]:
             continue
         age = duration(context.now_s - operation.started_at_us / 1e6)
         yield warning(
-            text,
-            got="" if operation.damaged else f"started {age} ago",
-            next_step=operation.command,
+            text, got="" if operation.damaged else f"started {age} ago", next_step=operation.command
         )
     names = storage_of(context.paths.state).names(context.paths.state)
     scratch = sorted(name for name in names if name.startswith(SCRATCH_PREFIX))

@@ -164,8 +164,7 @@ def _plan(context: Context) -> Iterator[Verdict]:
     for text in capture_plan.warnings:
         if text not in told:
             yield warning(
-                text,
-                next_step="see docs/tables/suspended.md; of features, docs/lake/readers.md",
+                text, next_step="see docs/tables/suspended.md; of features, docs/lake/readers.md"
             )
     engines = {name: by for name, by in capture_plan.engines.items() if by != PLAIN}
     for engine, names in by_reason(engines):

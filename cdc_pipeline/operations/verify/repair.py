@@ -116,10 +116,7 @@ def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> st
 
 
 def apply_repair(
-    context: VerifyContext,
-    reading: Reading,
-    found: ComparisonResult,
-    locked: AdminBatch,
+    context: VerifyContext, reading: Reading, found: ComparisonResult, locked: AdminBatch
 ) -> tuple[int, Counter[str]] | None:
     """Apply differences proved at the second cut; return batch number and keys by action, None if
     the source has moved on since: compare again. Raises LakeStateError: too many rows differ;

@@ -36,16 +36,8 @@ from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
-from cdc_pipeline.operations.verify.external_writes import (
-    describe,
-    find_external_writes,
-    put_back,
-)
-from cdc_pipeline.operations.verify.read import (
-    Reading,
-    VerifyContext,
-    VerifyOptions,
-)
+from cdc_pipeline.operations.verify.external_writes import describe, find_external_writes, put_back
+from cdc_pipeline.operations.verify.read import Reading, VerifyContext, VerifyOptions
 from cdc_pipeline.operations.verify.repair import Repaired, repairable
 from cdc_pipeline.operations.verify.report import (
     Difference,
@@ -64,11 +56,7 @@ from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.read.rows import SMALL_BYTES
-from cdc_pipeline.sink.verify.compare import (
-    DIFFERENCES,
-    count_strays,
-    history_intervals,
-)
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, count_strays, history_intervals
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.targets import targets_at
 

@@ -77,12 +77,7 @@ def build_maintenance(
                 description=f"maintenance failed for {len(report.failed)} tables:\n{listing}"
             )
 
-    @dg.job(
-        name=name,
-        description=description,
-        executor_def=dg.in_process_executor,
-        tags=tags,
-    )
+    @dg.job(name=name, description=description, executor_def=dg.in_process_executor, tags=tags)
     def job() -> None:
         maintain_step()
 

@@ -22,11 +22,7 @@ import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
-from cdc_pipeline.orchestration.assets.capture_asset import (
-    Listener,
-    listening,
-    step_name,
-)
+from cdc_pipeline.orchestration.assets.capture_asset import Listener, listening, step_name
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, process_of
@@ -213,10 +209,7 @@ def execute(
         run_id=run_id,
         asset_selection=asset_selection,
         raise_on_error=False,
-        run_config={
-            "ops": ops or {},
-            "loggers": {"console": {"config": {"log_level": log_level}}},
-        },
+        run_config={"ops": ops or {}, "loggers": {"console": {"config": {"log_level": log_level}}}},
         tags={PROCESS_TAG: process_of(run_id)},
     )
 

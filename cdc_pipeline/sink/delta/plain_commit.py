@@ -259,10 +259,7 @@ _NTZ: Final = "timestamp_ntz"
 
 
 def can_create(
-    columns: Sequence[TargetColumn],
-    properties: Mapping[str, str],
-    *,
-    fixed: Mapping[str, str],
+    columns: Sequence[TargetColumn], properties: Mapping[str, str], *, fixed: Mapping[str, str]
 ) -> bool:
     """Whether `create_plain` may; `fixed` are the configuration's own settings of the session."""
     return (

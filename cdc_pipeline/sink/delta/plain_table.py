@@ -112,10 +112,7 @@ def rows_refusal(
     """Why Spark must write a table's rows and commit them; "" if it need not. Actions of the log;
     `fields` of the schema.
     """
-    features = {
-        *(protocol.get("writerFeatures") or ()),
-        *(protocol.get("readerFeatures") or ()),
-    }
+    features = {*(protocol.get("writerFeatures") or ()), *(protocol.get("readerFeatures") or ())}
     refusal = commit_refusal(
         features,
         metadata.get("configuration") or {},

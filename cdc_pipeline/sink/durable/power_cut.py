@@ -50,11 +50,7 @@ from cdc_pipeline.sink.delta.log import (
     read_commit_lines,
 )
 from cdc_pipeline.sink.delta.replay import files_of, log_files, read_actions, table_state
-from cdc_pipeline.sink.durable.durability import (
-    Commits,
-    NewFile,
-    new_files,
-)
+from cdc_pipeline.sink.durable.durability import Commits, NewFile, new_files
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _WRITTEN: Final = re.compile(r"\.?(part-\d{5}-.*\.parquet|deletion_vector_.*\.bin)(\.crc)?")

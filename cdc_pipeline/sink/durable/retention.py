@@ -94,7 +94,7 @@ def over_maintenance(paths: LakePaths, cut: Cut, compared: TableCheckCache | Non
     if tables == cut.tables:
         return cut
     return cut.model_copy(
-        update={"tables": tables, "cursor": cut.cursor.model_copy(update={"targets": targets})},
+        update={"tables": tables, "cursor": cut.cursor.model_copy(update={"targets": targets})}
     )
 
 

@@ -441,7 +441,7 @@ class VacuumState(BaseModel):
         first = now_us if self.changed_first_us is None else self.changed_first_us
         batch = self.applied_batch if applied_batch is None else applied_batch
         return self.model_copy(
-            update={"applied_batch": batch, "changed_first_us": first, "changed_last_us": now_us},
+            update={"applied_batch": batch, "changed_first_us": first, "changed_last_us": now_us}
         )
 
     def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:

@@ -166,11 +166,7 @@ def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
 
 
 def _to_catalog(
-    session: SparkSession,
-    paths: LakePaths,
-    asked: PublishConfig,
-    cut: Cut,
-    known: Collection[str],
+    session: SparkSession, paths: LakePaths, asked: PublishConfig, cut: Cut, known: Collection[str]
 ) -> None:
     """`known`: tables that views may be of."""
     own = [f"{table_at(paths.table(table))} VERSION AS OF " for table in known]

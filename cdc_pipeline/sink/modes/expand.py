@@ -221,9 +221,7 @@ def _check_key(
         )
 
 
-def _presence(
-    rows: DecodedRows,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+def _presence(rows: DecodedRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """(n, columns): values known after the change; in the image before it; known only from there,
     since an update keeps what it lacks.
     """

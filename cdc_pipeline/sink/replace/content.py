@@ -144,7 +144,7 @@ def replacement(
                 journal=suspension.journal,
                 offset=suspension.offset,
                 table=name,
-            ),
+            )
         )
     return Replacement(whole, content, tuple(notes))
 

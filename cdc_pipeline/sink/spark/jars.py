@@ -74,9 +74,7 @@ JAR_SETS: Final = {
     ),
     "azure": JarSet("the jars for Azure", f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}", ""),
     "gcs": JarSet(
-        "the jars for Google Cloud Storage",
-        f"org.apache.hadoop:hadoop-gcp:{HADOOP_VERSION}",
-        "",
+        "the jars for Google Cloud Storage", f"org.apache.hadoop:hadoop-gcp:{HADOOP_VERSION}", ""
     ),
 }
 

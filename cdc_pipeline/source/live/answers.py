@@ -163,10 +163,7 @@ class BoundedConnection(_Connection):
     def _refusal(self, what: str, *, expected: str, got: str) -> ServerAnswerError:
         self._force_close()  # type: ignore[attr-defined]
         return ServerAnswerError(
-            f"{self.host}:{self.port} sent {what}",
-            expected=expected,
-            got=got,
-            next_step=_NEXT_STEP,
+            f"{self.host}:{self.port} sent {what}", expected=expected, got=got, next_step=_NEXT_STEP
         )
 
 

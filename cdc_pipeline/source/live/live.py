@@ -95,11 +95,7 @@ class LiveSource:
     """
 
     def __init__(
-        self,
-        config: LiveSourceConfig,
-        *,
-        pipeline_name: str,
-        captured: CapturedBy = all_captured,
+        self, config: LiveSourceConfig, *, pipeline_name: str, captured: CapturedBy = all_captured
     ) -> None:
         self.config = config
         self.pipeline_name = pipeline_name

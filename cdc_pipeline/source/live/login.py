@@ -38,11 +38,7 @@ from typing import Any, Final
 from pymysql import _auth
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TlsConfig
-from cdc_pipeline.errors import (
-    ConfigError,
-    InsecureLoginError,
-    ServerUnreachableError,
-)
+from cdc_pipeline.errors import ConfigError, InsecureLoginError, ServerUnreachableError
 
 # Their answers are made of a challenge and a hash; pymysql computes them.
 _CHALLENGED: Final = frozenset({"", "mysql_native_password", "client_ed25519"})
