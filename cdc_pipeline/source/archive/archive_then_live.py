@@ -33,7 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.binlog.chunk import Chunks, JournalFormat
+from cdc_pipeline.binlog.chunk import Chunks
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
@@ -245,7 +245,7 @@ class ArchiveThenLive(LiveSource):
             # One may have been purged since the run began: then it must now be in the archive.
             listed = {info.number: info.journal for info in self.server.journals()}
             if number in listed:
-                head = self._live_format(listed[number])
+                head = self.journal_format(listed[number])
                 at = Position(listed[number], journal_created_s=head.created_s)
                 yield from super().chunks(at, replace(end, gtid_set=""))
                 return
@@ -352,7 +352,7 @@ class ArchiveThenLive(LiveSource):
         self._check_tails(archived)
         common = [info for info in self.server.journals() if info.journal in archived]
         if common:
-            theirs = self._live_format(common[-1].journal)
+            theirs = self.journal_format(common[-1].journal)
             ours = self._archive.head(common[-1].number).journal_format
             if (ours.server_id, ours.created_s) != (theirs.server_id, theirs.created_s):
                 raise self._other_log(
@@ -365,7 +365,7 @@ class ArchiveThenLive(LiveSource):
             self._check_sets(last, oldest)
             return
         created_s = self._archive.head(last).journal_format.created_s
-        live_s = self._live_format(oldest.journal).created_s
+        live_s = self.journal_format(oldest.journal).created_s
         if created_s > live_s:
             raise self._other_log(
                 self._archive.name(last), f"one created at {live_s} or earlier", created_s
@@ -456,14 +456,6 @@ class ArchiveThenLive(LiveSource):
             next_step=f"put copies of this server's journals into {self._archive.where}; if its "
             f"log was reset, {begin_again()}",
         )
-
-    def _live_format(self, journal: str) -> JournalFormat:
-        begin = Position(journal)
-        sizes = {info.journal: info.size_bytes for info in self.server.journals()}
-        end = Position(journal, max(sizes.get(journal, 0), FIRST_OFFSET + 1))
-        with closing(self.dumped(begin, end)) as chunks:
-            live_format: JournalFormat = next(chunks).journal_format
-            return live_format
 
     def _set(self, text: str) -> Any:
         # Any: all sets of one source are of its flavor, which types cannot express.

@@ -129,6 +129,15 @@ def status_privilege(flavor: str) -> str:
     return "BINLOG MONITOR" if flavor == "mariadb" else "REPLICATION CLIENT"
 
 
+def connected(config: LiveSourceConfig) -> BoundedConnection:
+    """As `open_connection`. Raises SourceError, ServerUnreachableError."""
+    try:
+        return open_connection(config)
+    except (pymysql.Error, OSError, RuntimeError) as error:
+        address = f"{config.host}:{config.port}"
+        raise server_errors.connect_error(error, address=address, user=config.user) from None
+
+
 class ServerConnection:
     """A live server as one control connection sees it."""
 
@@ -215,12 +224,7 @@ class ServerConnection:
         if self._closed:
             raise SourceError("the source was closed", next_step="open it again")
         if self._connection is None:
-            try:
-                self._connection = open_connection(self.config)
-            except (pymysql.Error, OSError, RuntimeError) as error:
-                raise server_errors.connect_error(
-                    error, address=self.address, user=self.config.user
-                ) from None
+            self._connection = connected(self.config)
         return self._connection
 
     @property
@@ -426,12 +430,7 @@ class ServerConnection:
         name = host.encode()
         payload = struct.pack("<IB", server_id, len(name)) + name
         payload += struct.pack("<BBHII", 0, 0, 0, 0, 0)
-        try:
-            probe = open_connection(self.config)
-        except (pymysql.Error, OSError, RuntimeError) as error:
-            raise server_errors.connect_error(
-                error, address=self.address, user=self.config.user
-            ) from None
+        probe = connected(self.config)
         try:
             probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)
             probe._read_packet()

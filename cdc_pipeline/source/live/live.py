@@ -31,7 +31,7 @@ from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.chunk import Chunk, Chunks
+from cdc_pipeline.binlog.chunk import Chunk, Chunks, JournalFormat
 from cdc_pipeline.binlog.event_types import IN_TRANSACTIONS, EventType
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
@@ -119,15 +119,16 @@ class LiveSource:
     def is_archive(self) -> bool:
         return False
 
-    def journal_created_s(self, journal: str) -> int:
+    def journal_format(self, journal: str) -> JournalFormat:
         """By a dump that is ended after its first chunk. Raises JournalMissingError,
         ServerUnreachableError, MissingGrantError, BinlogError.
         """
-        with contextlib.closing(
-            self.dumped(Position(journal, 4), Position(journal, 1 << 40))
-        ) as beginning:
-            created_s: int = next(beginning).journal_format.created_s
-            return created_s
+        with contextlib.closing(self.dumped(Position(journal), Position(journal, 1 << 40))) as dump:
+            found: JournalFormat = next(dump).journal_format
+            return found
+
+    def journal_created_s(self, journal: str) -> int:
+        return self.journal_format(journal).created_s
 
     def check(self) -> None:
         """Check whether the log is whole, grants, and whether our replica id is free. Raises

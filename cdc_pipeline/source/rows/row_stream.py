@@ -30,7 +30,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, ServerAnswerError, StatementError
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import unexpected
-from cdc_pipeline.source.live.connection import Row, open_connection
+from cdc_pipeline.source.live.connection import Row, connected
 
 _PREPARE: Final = 0x16
 _EXECUTE: Final = 0x17
@@ -49,12 +49,7 @@ class RowConnection:
         self.address = f"{config.host}:{config.port}"
         self.broken = False
         self._config = config
-        try:
-            self._connection = open_connection(config)
-        except (pymysql.Error, OSError, RuntimeError) as error:
-            raise server_errors.connect_error(
-                error, address=self.address, user=config.user
-            ) from None
+        self._connection = connected(config)
         self._socket: socket.socket = self._connection._sock  # type: ignore[attr-defined]
         self._thread_id: int = self._connection.thread_id()  # type: ignore[no-untyped-call]
         for name, value in _KEEPALIVE:
@@ -163,7 +158,7 @@ class RowConnection:
         # A server that computes does not notice a closed socket until it sends.
         with (
             contextlib.suppress(pymysql.Error, OSError, RuntimeError, CdcError),
-            contextlib.closing(open_connection(self._config)) as other,
+            contextlib.closing(connected(self._config)) as other,
         ):
             other.query(f"KILL {self._thread_id:d}")
         self._connection._force_close()  # type: ignore[attr-defined]
