@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 from typing import Literal
 
 from pydantic import Field
@@ -49,6 +48,7 @@ from cdc_pipeline.lake.long_operations import (
     operations_lock,
 )
 from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.operations.backfill.lake import (
     archive_of,
     as_text,
@@ -310,9 +310,9 @@ class _Rebuild:
                 offset=low.offset,
                 table=name,
                 expected=f"the table's creation after {low}",
-                next_step="read it from the server's rows: `cdc-pipeline snapshot "
-                f"{self.config.name} --table {quote(chosen.sources[0])}`; or add older "
-                "journals with --archive",
+                next_step="read it from the server's rows: "
+                f"{new_snapshot(self.config.name, chosen.sources[0])}; or add older journals with "
+                "--archive",
             )
         if side.left:
             folder.remove()

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from shlex import quote
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +39,7 @@ from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.long_operations import rows_time_us
 from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.read import Reading, VerifyContext
 from cdc_pipeline.operations.verify.report import Difference
@@ -129,8 +129,8 @@ def apply_repair(
             "too many rows differ for a repair by key",
             table=target.name,
             expected=f"at most {_ROWS_MAX:,}",
-            next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
-            f"{context.config.name} --table {quote(target.name)}`",
+            next_step="take a new snapshot of the table: "
+            f"{new_snapshot(context.config.name, target.name)}",
         )
     batch = RepairBatch(locked)
     if not batch.is_at(reading.after):

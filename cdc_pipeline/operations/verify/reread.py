@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from shlex import quote
 from typing import Final
 
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
@@ -38,6 +37,7 @@ from cdc_pipeline.lake.long_operations import (
     new_operation_id,
 )
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
@@ -176,9 +176,8 @@ class _Reread:
                 got=f"targets that keep every change: {', '.join(others)}"
                 if others
                 else "no target that follows it",
-                next_step="take a new snapshot of the table: `cdc-pipeline snapshot "
-                f"{self._config.name} --table "
-                f"{quote(self._table)}`",
+                next_step="take a new snapshot of the table: "
+                f"{new_snapshot(self._config.name, self._table)}",
             )
         return [target.name for target in following]
 

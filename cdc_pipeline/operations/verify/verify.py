@@ -23,7 +23,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from shlex import quote
 from typing import Final
 
 from cdc_pipeline.clock import now_us
@@ -407,8 +406,7 @@ def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = Fal
         return (
             "a changelog that began after the table's creation: it does not show "
             "the rows that existed before its first change. Only a snapshot makes it "
-            f"comparable: `cdc-pipeline snapshot {config.name} --table "
-            f"{quote(next(iter(sources)))}`"
+            f"comparable: {new_snapshot(config.name, next(iter(sources)))}"
         )
     if state.partial and not is_named:
         return (
