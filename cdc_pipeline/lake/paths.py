@@ -74,6 +74,16 @@ def _escaped(name: str) -> str:
     return _escape("_") + safe[1:] if safe.startswith("_") else safe
 
 
+class _InState:
+    """A file or folder of a source's own state."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, paths: LakePaths, _kind: object) -> Path:
+        return paths.state / self._name
+
+
 @dataclass(frozen=True, slots=True)
 class LakePaths:
     """Paths of one source in one lake.
@@ -86,57 +96,24 @@ class LakePaths:
     lake: Path
     source: str
 
+    lock = _InState("writer.lock")
+    staging_root = _InState("staging")
+    xa = _InState("xa")
+    batches = _InState("batches")
+    cuts = _InState("cuts")
+    tables = _InState("tables")
+    cursors = _InState("cursors")
+    dump_errors = _InState("dump_errors.json")
+    first_start = _InState("start.json")
+    quarantine = _InState("quarantine")
+    schema_history = _InState("schema_history.json")
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", opened(self.lake))
 
     @property
     def state(self) -> Path:
         return self.lake / STATE_FOLDER / self.source
-
-    @property
-    def lock(self) -> Path:
-        return self.state / "writer.lock"
-
-    @property
-    def staging_root(self) -> Path:
-        return self.state / "staging"
-
-    @property
-    def xa(self) -> Path:
-        return self.state / "xa"
-
-    @property
-    def batches(self) -> Path:
-        return self.state / "batches"
-
-    @property
-    def cuts(self) -> Path:
-        return self.state / "cuts"
-
-    @property
-    def tables(self) -> Path:
-        return self.state / "tables"
-
-    @property
-    def cursors(self) -> Path:
-        """The folder of the table in which a `DeltaCursorStore` keeps cursors."""
-        return self.state / "cursors"
-
-    @property
-    def dump_errors(self) -> Path:
-        return self.state / "dump_errors.json"
-
-    @property
-    def first_start(self) -> Path:
-        return self.state / "start.json"
-
-    @property
-    def quarantine(self) -> Path:
-        return self.state / "quarantine"
-
-    @property
-    def schema_history(self) -> Path:
-        return self.state / "schema_history.json"
 
     def staging(self, batch_number: int) -> Path:
         return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
