@@ -7,7 +7,12 @@ Rules:
 - Artificial events are not delivered. Chunks of one journal come in order; the next journal's first
   event is its format description at offset 4.
 - Nothing is read from the log before `check` has passed.
+- What a source does not know it inherits from here: an archive's tables and columns are what CREATE
+  TABLE in its journals says, and it does not know what has happened since.
 """
+
+# Arguments are for those that know more.
+# ruff: noqa: ARG002
 
 from __future__ import annotations
 
@@ -51,9 +56,11 @@ class Source(Log, Protocol):
 
     def reasons(self, start: Position) -> tuple[str, ...]:
         """Of a plan for how `start` is read, beyond the start's own; mostly none."""
+        return ()
 
     def tables(self) -> list[str] | None:
         """``schema.table`` of the base tables that the account can see; None if not known."""
+        return None
 
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position
@@ -61,22 +68,27 @@ class Source(Log, Protocol):
         """The captured tables with the DDL between `since` and now; None if not known. May be
         called while `chunks` runs.
         """
+        return None
 
     def programs(self, *, since: Position) -> StoredPrograms | None:
         """The server's triggers, views, routines and cascading foreign keys, with what changed them
         between `since` and now; None if it does not know all. May be called while `chunks` runs.
         """
+        return None
 
     def prepared_xids(self) -> frozenset[str] | None:
         """Canonical xids of the prepared XA transactions; None if not known."""
+        return None
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Changes of the captured `tables` (``schema.table``) that the log does not show, and
         settings that would help: a sentence each.
         """
+        return ()
 
     def archived(self, start: Position, end: Position) -> ArchivedPart | None:
         """What `chunks` reads from files; None if a server sends all. Raises as `chunks`."""
+        return None
 
     def ends_closed(self, position: Position) -> bool:
         """Whether the event that ends there, at its journal's end, is ROTATE or STOP (K5)."""

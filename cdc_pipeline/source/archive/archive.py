@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,13 +42,13 @@ from cdc_pipeline.source.archive.files import (
     read_head,
     read_journal,
 )
-from cdc_pipeline.source.protocol import ArchivedPart
+from cdc_pipeline.source.protocol import ArchivedPart, Source
 from cdc_pipeline.text.table_names import NameRule
 
 __all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
 
-class ArchiveSource:
+class ArchiveSource(Source):
     """The files ``<base>.NNNNNN`` of one log. `names`: no journal says how its server compares
     them (K30).
     """
@@ -150,25 +150,6 @@ class ArchiveSource:
         boundary = boundary_at_or_after(file, position.offset)
         if boundary != position.offset:
             raise inside_event(position.journal, position.offset, boundary)
-
-    def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        return ()
-
-    def tables(self) -> None:
-        """An archive does not know the tables."""
-        return
-
-    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
-        """Without a server, CREATE TABLE in the journals defines the columns."""
-
-    def programs(self, *, since: Position) -> None:
-        """An archive does not know triggers, views and routines."""
-
-    def prepared_xids(self) -> None:
-        """An archive does not know what has happened since."""
-
-    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        return ()
 
     def chunks(self, start: Position, end: Position) -> Chunks:
         assert not self._closed.is_set(), "a closed archive would look like an empty one"

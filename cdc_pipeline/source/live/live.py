@@ -63,7 +63,7 @@ from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
-from cdc_pipeline.source.protocol import ArchivedPart, PlacedCatalog
+from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.text.table_names import NameRule, split_table_name
 
 # at once: what the processor's cache holds beside the kernel's copy of it
@@ -85,8 +85,8 @@ def all_captured(_names: NameRule) -> Callable[[str, str], bool]:
     return lambda _database, _table: True
 
 
-class LiveSource:
-    """`cdc_pipeline.source.protocol.Source` over a MySQL or MariaDB server.
+class LiveSource(Source):
+    """`Source` over a MySQL or MariaDB server.
 
     Args:
         pipeline_name: names the capture to the server and decides its replica server id, unless
@@ -157,9 +157,6 @@ class LiveSource:
                 first_offset=self._first_offset,
                 pipeline_name=self.pipeline_name,
             )
-
-    def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        return ()
 
     def tables(self) -> list[str] | None:
         return self.server.tables()
@@ -249,9 +246,6 @@ class LiveSource:
             with self._lock:
                 self._dump = None
             dump.close()
-
-    def archived(self, start: Position, end: Position) -> ArchivedPart | None:  # noqa: ARG002
-        return None
 
     def ends_closed(self, position: Position) -> bool:
         return log_positions.ends_closed(self.server, position)
