@@ -89,6 +89,9 @@ class ObjectStorage:
         self._store: Any = _open(
             scheme, authority, config, self._retry_s, min(ANSWER_S, answer_s or ANSWER_S)
         )
+        import obstore  # which only object stores need, and `_open` has found
+
+        self._obstore: Any = obstore
         self.fences = Fences()
         # Of those whose names are never given twice: staged files and data files.
         self._small: NewestKept[bytes] = NewestKept(_SMALL_BYTES_MAX, len)
@@ -104,11 +107,9 @@ class ObjectStorage:
 
     def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
         """Raises FileNotFoundError."""
-        import obstore
-
         try:
             with self._errors(key):
-                answer = obstore.get(self._store, key)
+                answer = self._obstore.get(self._store, key)
                 content, tag = bytes(answer.bytes()), _tag(answer.meta)
         except FileNotFoundError:
             self._see(key, None)
@@ -131,23 +132,20 @@ class ObjectStorage:
         return None if head is None else head["last_modified"]
 
     def _head(self, key: str) -> Any:
-        import obstore
-
         try:
             with self._errors(key):
-                return obstore.head(self._store, key)
+                return self._obstore.head(self._store, key)
         except FileNotFoundError:
             self._see(key, None)
             return None
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
         """Write a new object; return False if there is one with other content."""
-        import obstore
 
         def put() -> bool | None:
             try:
                 with self._errors(key):
-                    made = obstore.put(
+                    made = self._obstore.put(
                         self._store, key, content, mode="create", use_multipart=False
                     )
                 self._written[key] = str(made["e_tag"] or made["version"])
@@ -168,12 +166,10 @@ class ObjectStorage:
 
     def create(self, key: str, content: bytes) -> Tag | None:
         """Write a new object; return its tag, or None if there is one."""
-        import obstore
-
         try:
             with self._errors(key):
                 return _tag(
-                    obstore.put(self._store, key, content, mode="create", use_multipart=False)
+                    self._obstore.put(self._store, key, content, mode="create", use_multipart=False)
                 )
         except FileExistsError:
             return None
@@ -206,24 +202,20 @@ class ObjectStorage:
 
     def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
         """The new tag of an object that has `tag`; None if it has changed."""
-        import obstore
-
         version: Any = dict(tag)
         try:
             with self._errors(key):
                 return _tag(
-                    obstore.put(self._store, key, content, mode=version, use_multipart=False)
+                    self._obstore.put(self._store, key, content, mode=version, use_multipart=False)
                 )
         except (FileExistsError, FileNotFoundError):
             return None
 
     def replace(self, key: str, content: bytes) -> None:
         """Raises LockError: the lease of its lake is lost."""
-        import obstore
-
         self.fences.check([key])
         with self._errors(key):
-            obstore.put(self._store, key, content)
+            self._obstore.put(self._store, key, content)
 
     def replace_seen(self, key: str, content: bytes) -> None:
         """Replace the version of an object that this process has read or written last. If it has
@@ -264,24 +256,18 @@ class ObjectStorage:
 
     def rename(self, key: str, target: str) -> None:
         """Copy in the store, then delete. Raises FileNotFoundError."""
-        import obstore
-
         self.fences.check([key, target])
         with self._errors(key):
-            obstore.rename(self._store, key, target)
+            self._obstore.rename(self._store, key, target)
 
     def copy(self, key: str, target: str) -> None:
         """Copy in the store, over any existing object. Raises FileNotFoundError."""
-        import obstore
-
         self.fences.check([target])
         with self._errors(key):
-            obstore.copy(self._store, key, target)
+            self._obstore.copy(self._store, key, target)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; those that are absent count as deleted."""
-        import obstore
-
         if not keys:
             return
         self.fences.check(keys)
@@ -290,20 +276,18 @@ class ObjectStorage:
             self._small.forget(key)
         try:
             with self._errors(keys[0]):
-                obstore.delete(self._store, list(keys))
+                self._obstore.delete(self._store, list(keys))
         except FileNotFoundError:
             return
 
     def digest(self, key: str) -> tuple[int, str]:
         """Bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
-        import obstore
-
         content = self._small.get(key)
         if content is not None:
             return len(content), hashlib.sha256(content).hexdigest()
         found, size = hashlib.sha256(), 0
         with self._errors(key):
-            for piece in obstore.get(self._store, key).stream(min_chunk_size=_BUFFER_BYTES):
+            for piece in self._obstore.get(self._store, key).stream(min_chunk_size=_BUFFER_BYTES):
                 found.update(piece)
                 size += len(piece)
         return size, found.hexdigest()
@@ -311,19 +295,18 @@ class ObjectStorage:
     # -- listings ----------------------------------------------------------------------------------
 
     def has_any(self, folder: str) -> bool:
-        import obstore
-
         with self._errors(folder, is_listing=True):
             return any(
-                True for _ in self._listed(obstore.list(self._store, _prefix(folder), chunk_size=1))
+                True
+                for _ in self._listed(
+                    self._obstore.list(self._store, _prefix(folder), chunk_size=1)
+                )
             )
 
     def names(self, folder: str) -> list[str]:
         """Names right below a folder, of objects and of folders, sorted."""
-        import obstore
-
         with self._errors(folder, is_listing=True):
-            listing = obstore.list_with_delimiter(self._store, _prefix(folder))
+            listing = self._obstore.list_with_delimiter(self._store, _prefix(folder))
             keys = [str(key) for key in listing["common_prefixes"]] + [
                 str(item["path"]) for item in listing["objects"]
             ]
@@ -331,18 +314,14 @@ class ObjectStorage:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Every object below a folder, with its bytes."""
-        import obstore
-
         with self._errors(folder, is_listing=True):
-            listed = self._listed(obstore.list(self._store, _prefix(folder)))
+            listed = self._listed(self._obstore.list(self._store, _prefix(folder)))
             return {str(item["path"]): int(item["size"]) for item in listed}
 
     def listed_after(self, folder: str, name: str) -> dict[str, Listed]:
         """Every object below a folder whose name comes after `name`."""
-        import obstore
-
         with self._errors(folder, is_listing=True):
-            pieces = obstore.list(self._store, _prefix(folder), offset=f"{folder}/{name}")
+            pieces = self._obstore.list(self._store, _prefix(folder), offset=f"{folder}/{name}")
             listed = self._listed(pieces)
             return {
                 str(item["path"]).removeprefix(f"{folder}/"): Listed(
@@ -368,13 +347,13 @@ class ObjectStorage:
         """Open a seekable stream, for footers and row groups: of a small object by one request.
         Raises FileNotFoundError.
         """
-        import obstore
-
         content = self._small.get(key)
         if content is None and key.endswith(".parquet"):
             try:
                 with self._errors(key):
-                    answer = obstore.get(self._store, key, options={"range": (0, _BUFFER_BYTES)})
+                    answer = self._obstore.get(
+                        self._store, key, options={"range": (0, _BUFFER_BYTES)}
+                    )
                     begin, size_bytes = bytes(answer.bytes()), int(answer.meta["size"])
             except LakeUnreachableError:
                 if self.size(key) != 0:  # of an empty object no range can be had
@@ -385,19 +364,20 @@ class ObjectStorage:
             self._keep(key, content)
             return io.BytesIO(content)
         with self._errors(key):
-            opened = obstore.open_reader(self._store, key, buffer_size=_BUFFER_BYTES)
+            opened = self._obstore.open_reader(self._store, key, buffer_size=_BUFFER_BYTES)
         return io.BufferedReader(_Input(opened, lambda: self._errors(key)), _BUFFER_BYTES)
 
     def open_output(self, key: str, *, is_new: bool) -> IO[bytes]:
         """Open a stream whose object appears when it is closed, which raises FileExistsError if
         `is_new` and one exists.
         """
-        import obstore
 
         def open_large() -> Any:
             if is_new and self.size(key) is not None:
                 raise FileExistsError(17, "the object exists", f"{self._root}/{key}")
-            return obstore.open_writer(self._store, key, buffer_size=_PART_BYTES, max_concurrency=2)
+            return self._obstore.open_writer(
+                self._store, key, buffer_size=_PART_BYTES, max_concurrency=2
+            )
 
         def put(content: bytes) -> None:
             if not is_new:
