@@ -29,24 +29,24 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig, launchpad_fields
-from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import CdcTranslator, pool_name
-from cdc_pipeline.position.cursor import CursorState, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -57,8 +57,22 @@ _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
-Capture = Callable[..., CaptureReport]
-"""As `cdc_pipeline.run.capture.capture.capture`."""
+class Capture(Protocol):
+    """As `cdc_pipeline.run.capture.capture.capture`."""
+
+    def __call__(
+        self,
+        config: PipelineConfig,
+        /,
+        *,
+        cursors: CursorStore,
+        bound: Bound | None,
+        tables: Sequence[str] | None,
+        observer: RunObserver,
+        run_id: str,
+    ) -> CaptureReport: ...
+
+
 ObserverFactory = Callable[[PipelineConfig], RunObserver]
 
 
@@ -93,14 +107,13 @@ class CaptureStep:
 
     def run(self, context: dg.AssetExecutionContext, environment: Mapping[str, str]) -> None:
         """`environment` comes before the variables of the pipeline and of the process."""
-        translator = self.translator
         try:
             pipeline = self.pipeline.resolved(environment)
         except CdcError as error:
             _current_listener().error = error
             raise _failure(error, retry_number=0, wait_s=0) from error
         recorder = MaterializationRecorder(
-            context, pipeline, translator=translator, row_counter=self.row_counter
+            context, pipeline, translator=self.translator, row_counter=self.row_counter
         )
         observers: list[RunObserver] = [recorder, _current_listener().observer]
         if self.observer_factory is not None:
@@ -109,13 +122,7 @@ class CaptureStep:
             context,
             pipeline,
             run_config=CaptureRunConfig(**context.op_execution_context.op_config),
-            cursors=cursors_of(
-                context.instance,
-                pipeline.name,
-                translator,
-                writer=recorder.write_cursor,
-                before=lambda: _cursor_in_lake(pipeline),
-            ),
+            cursors=recorder.cursors(before=lambda: _cursor_in_lake(pipeline)),
             recorder=recorder,
             observer=RelayObserver(*observers),
             capture=self.capture,

@@ -208,9 +208,7 @@ def _table_results(
         )
         report = verify(
             pipeline,
-            cursors=cursors_of(
-                context.instance, pipeline.name, translator, writer=recorder.write_cursor
-            ),
+            cursors=recorder.cursors(),
             options=VerifyOptions(tables=tuple(compared), who="Dagster's asset check"),
             run_id=context.run.run_id,
             observer=recorder,

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import dagster as dg
 from pydantic import Field
@@ -29,7 +29,6 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
-from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
@@ -43,12 +42,26 @@ from cdc_pipeline.orchestration.translator import (
     code_references,
     origin_text,
 )
+from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.report import CapturePlan
 from cdc_pipeline.targets.known_tables import known_tables, newest_cut
 
-TakeSnapshot = Callable[..., SnapshotReport]
-"""As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`."""
+
+class TakeSnapshot(Protocol):
+    """As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`."""
+
+    def __call__(
+        self,
+        config: PipelineConfig,
+        /,
+        *,
+        cursors: CursorStore,
+        tables: Sequence[str],
+        restart: bool,
+        observer: RunObserver,
+        run_id: str,
+    ) -> SnapshotReport: ...
 
 
 class SnapshotRunConfig(dg.Config):
@@ -114,10 +127,8 @@ def operation_asset(
         tag_run(context.op_execution_context, pipeline.name, kind)
         config = resolved(pipeline)
         recorder = MaterializationRecorder(context, config, translator=translator)
-        cursors = cursors_of(
-            context.instance, pipeline.name, translator, writer=recorder.write_cursor
-        )
-        run = OperationRun(cursors=cursors, observer=recorder, run_id=context.run.run_id)
+        run_id = context.run.run_id
+        run = OperationRun(cursors=recorder.cursors(), observer=recorder, run_id=run_id)
         with failing_step(config.sink.lake_path):
             work(
                 OperationStep(context, config, key, recorder, run),

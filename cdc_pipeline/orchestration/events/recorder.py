@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
+from typing import Any
 
 import dagster as dg
 
@@ -24,6 +25,7 @@ from cdc_pipeline.lake.proofs import ProofReport
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
 from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.events.observations import events_of, observation_of
 from cdc_pipeline.orchestration.events.proved import proof_metadata, proved_evaluation
@@ -73,6 +75,11 @@ class MaterializationRecorder(RunObserver):
         self._at_source: dict[str, Mapping[str, SourceColumn]] = {}
         self._described = -1  # the batch whose tables are in it
         self._follows: dict[str, bool] = {}  # results of this run, by table
+
+    def cursors(self, **options: Any) -> DagsterCursorStore:
+        """The source's cursor, which this run writes; `options` of the store."""
+        instance, name = self._context.instance, self._config.name
+        return cursors_of(instance, name, self._translator, writer=self.write_cursor, **options)
 
     def planned(self, plan: CapturePlan) -> None:
         self._plan, self._planned_at_s = plan, time.time()

@@ -21,7 +21,6 @@ from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.orchestration.assets.snapshot_asset import SnapshotRecorder
-from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture, stopped
@@ -98,11 +97,8 @@ class DagsterAccess:
             if kind == "snapshot":
                 snapshot_key = loaded.translator.snapshot_key(name)
                 told = SnapshotRecorder(context, recorder, asset_key=snapshot_key)
-            cursors = cursors_of(
-                context.instance, name, loaded.translator, writer=recorder.write_cursor
-            )
             run = OperationRun(
-                cursors=cursors,
+                cursors=recorder.cursors(),
                 observer=RelayObserver(*filter(None, (observer, told))),
                 run_id=context.run_id,
             )
