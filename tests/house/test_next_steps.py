@@ -97,11 +97,9 @@ SEEN: Final[dict[str, str]] = {
     "orchestration/cursor_store.py::DagsterCursorStore.write": (
         "only code meets it, outside of a run"
     ),
-    "operations/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "operations/cursor/cursor_change.py::apply_rebuild": "a look at the cursor",
     "operations/snapshot/begin.py::SnapshotBegin._cursor": "a run, on the server that it stands in",
     "operations/snapshot/main.py::MainLake.cursor": "a run: there is no cursor yet",
-    "operations/verify/reread.py::_Reread._targets": "a load, from a state that stops no run",
     "targets/known_tables.py::saved_sources": (
         "orchestration/test_live_source.py::"
         "test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run"
@@ -111,13 +109,11 @@ SEEN: Final[dict[str, str]] = {
     ),
     "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),
     "operations/verify/verify.py::_Verification._reason": "a note of a report",
-    "operations/verify/verify.py::why_not": "a note of a report",
     "operations/verify/read.py::_not_by_range": "a note of a report",
     "operations/verify/rolling.py::_Run._begin_tables": "a note of a report",
     "operations/verify/captures.py::Captures.source_state": "a run: there is no cut yet",
     "lake/long_operations.py::Operation.command": "the same command again",
     "operations/plan_text.py::plan_rows": "a row of a plan, as its reason names it too",
-    "operations/verify/repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid/errors.py::set_error": "a look at a journal",
     "binlog/column_types.py::_bit_delta": "a look at a journal",
     "binlog/column_types.py::_decimal_delta": "a look at a journal",

@@ -188,11 +188,7 @@ class Storage:
         """Make the names in folders durable."""
         for folder in folders:
             with disk_errors(folder):
-                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync(folder)
 
     def move(self, path: Path, target: Path) -> None:
         """Give a file another name."""
@@ -221,8 +217,7 @@ class Storage:
         # one name: a crash leaves at most one
         temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}"
         shutil.copyfile(path, temporary)
-        with temporary.open("rb+") as stream:
-            os.fsync(stream.fileno())
+        sync(temporary)
         temporary.replace(target)
 
     def digest(self, path: Path) -> tuple[int, str]:
@@ -349,6 +344,15 @@ def check_reachable(lake: Path) -> None:
     """
     if is_object(lake):
         lake.store.has_any("")
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage import storage_of, sync
 from cdc_pipeline.sink.delta.log import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
@@ -177,21 +177,13 @@ def _sync_file(file: NewFile) -> None:
         os.close(descriptor)
     # Hadoop refuses a file whose checksums are torn.
     with suppress(FileNotFoundError):
-        _sync(file.path.parent / f".{file.path.name}.crc", os.O_RDONLY)
+        sync(file.path.parent / f".{file.path.name}.crc")
 
 
 def _sync_folder(folder: Path) -> None:
     # One above the lake that this account may not list: it existed before.
     with suppress(PermissionError):
-        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(folder)
 
 
 def _collect(waiting: Iterable[tuple[str, Future[None]]], failures: dict[str, CdcError]) -> None:
