@@ -22,9 +22,14 @@ from cdc_pipeline.errors import CdcError, StatementError
 from cdc_pipeline.orchestration.names import markdown
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
+from cdc_pipeline.sink.modes.mode_columns import (
+    OP_COLUMN,
+    RESCUED,
+    RESCUED_COLUMN,
+    SEQ_COLUMN,
+    TS_COLUMN,
+    own_columns,
+)
 from cdc_pipeline.text.printable import printable
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -80,10 +85,7 @@ def column_schema(
         )
 
     return dg.TableSchema(
-        columns=[
-            column(of)
-            for of in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
-        ]
+        columns=[column(of) for of in (*columns, *own_columns(mode, tuple(columns), tuple(key)))]
     )
 
 

@@ -27,6 +27,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import (
     PipelineConfig,
     PipelineDocument,
@@ -53,6 +54,7 @@ from cdc_pipeline.orchestration.jobs.schedules import build_check_job, schedule_
 from cdc_pipeline.orchestration.resource import CdcResource
 from cdc_pipeline.orchestration.translator import CdcTranslator, RunKind, run_tags
 from cdc_pipeline.run.bounds import bound_text
+from cdc_pipeline.targets.known_tables import Known, known_of
 
 _log = logging.getLogger(__name__)
 _only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default=None)
@@ -84,6 +86,7 @@ def only_source(source: str) -> Iterator[Loading]:
         _only_source.reset(token)
 
 
+@modules_kept()
 def build_definitions(
     jobs_directory: str | Path,
     *,
@@ -154,11 +157,12 @@ def build_source(
     loading = _only_source.get()
     try:
         config = outline()
+        known = Known() if loading is not None else known_of(config)  # a run needs no tables
         assets, upstream = build_assets(
             config,
+            known,
             body=cdc.run,
             translator=translator,
-            cursor_alone=loading is not None,
             with_snapshot=True,
             **runtime,
         )
@@ -168,7 +172,7 @@ def build_source(
             loading.built = dg.Definitions(assets=[assets], jobs=[job])
             return loading.built
         return _of_source(
-            config, assets, upstream, translator=translator, take_snapshot=take_snapshot
+            config, known, assets, upstream, translator=translator, take_snapshot=take_snapshot
         )
     except Exception as error:
         if loading is not None:
@@ -213,8 +217,14 @@ def cdc_assets(
                 outline, name=source, file=file, translator=translator_used, cdc=CdcResource()
             )
         try:
+            pipeline = outline()
             assets, _ = build_assets(
-                outline(), body=body, translator=translator_used, name=name, op_tags=op_tags
+                pipeline,
+                known_of(pipeline),
+                body=body,
+                translator=translator_used,
+                name=name,
+                op_tags=op_tags,
             )
         except CdcError as error:
             _log.error("the assets of %s cannot be loaded: %s", file, error)
@@ -239,6 +249,7 @@ def is_wanted(source: str, translator: CdcTranslator) -> bool:
 
 def _of_source(
     config: PipelineConfig,
+    known: Known,
     capture_assets: dg.AssetsDefinition,
     upstream: list[dg.AssetSpec],
     *,
@@ -249,8 +260,10 @@ def _of_source(
     jobs: list[Any] = [_capture_job(config, capture_assets, translator=translator)]
     schedules = [_schedule(config, translator=translator)]
     operations: dict[RunKind, dg.AssetsDefinition | None] = {
-        "snapshot": build_snapshot(config, translator=translator, take_snapshot=take_snapshot),
-        "backfill": build_backfill(config, translator=translator),
+        "snapshot": build_snapshot(
+            config, known, translator=translator, take_snapshot=take_snapshot
+        ),
+        "backfill": build_backfill(config, known, translator=translator),
     }
     for kind, asset in operations.items():
         if asset is None:
@@ -268,7 +281,7 @@ def _of_source(
     upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
     jobs += [upkeep] if upkeep is not None else []
     schedules.append(upkeep_schedule)
-    checks = build_checks(config, translator=translator)
+    checks = build_checks(config, known, translator=translator)
     check_job, check_schedule = build_check_job(config, checks)
     jobs.append(build_plan_job(config, translator=translator))
     jobs += [check_job] if check_job is not None else []

@@ -16,6 +16,7 @@ import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -348,12 +349,15 @@ def code_references(config: PipelineConfig) -> dict[str, Any]:
     """The pipeline's file."""
     if config.file is None:
         return {}
+    return {"dagster/code_references": _file_reference(config.file.absolute())}
+
+
+@cache
+def _file_reference(file: Path) -> dg.CodeReferencesMetadataValue:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)
-        file = dg.LocalFileCodeReference(
-            file_path=str(config.file.absolute()), label=config.file.name
-        )
-        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[file])}
+        reference = dg.LocalFileCodeReference(file_path=str(file), label=file.name)
+        return dg.CodeReferencesMetadataValue(code_references=[reference])
 
 
 def _left_out_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:

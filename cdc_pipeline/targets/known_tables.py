@@ -11,8 +11,10 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -34,6 +36,22 @@ class SavedSources(FrozenModel):
 
     lower_case_table_names: NameRule = NameRule.AS_GIVEN
     tables: tuple[str, ...] = ()
+
+
+class Known(NamedTuple):
+    """What is known of a source: its newest cut, and the source tables of each target, sorted."""
+
+    cut: Cut | None = None
+    targets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+    @property
+    def sources(self) -> list[str]:
+        return sorted({source for sources in self.targets.values() for source in sources})
+
+
+def known_of(config: PipelineConfig) -> Known:
+    cut = newest_cut(config)
+    return Known(cut, known_tables(config, cut))
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:

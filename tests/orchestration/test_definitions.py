@@ -11,14 +11,19 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, PipelineConfig, load_config
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.orchestration.assets import capture_asset, check_assets
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.targets import known_tables
+from cdc_pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.version import __version__
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
+BACKFILL = "dagster: {backfill_from: 2026-01-01}\n"
 SCHEDULE = "schedule: {cron: '5 * * * *', timezone: Europe/Berlin, enabled: true}\n"
 
 
@@ -212,7 +217,7 @@ def test_the_job_and_its_step_tell_where_a_run_stops_and_how_to_say_otherwise(
     assert all(field.description for field in fields.values())
 
 
-def test_loading_definitions_loads_neither_spark_nor_numba_nor_a_driver() -> None:
+def test_loading_definitions_loads_neither_spark_nor_numba_nor_arrow_nor_a_driver() -> None:
     """Dagster loads the definitions often: the shipped ones must stay light."""
     script = (
         "import sys; sys.path.insert(0, '.')\n"
@@ -224,7 +229,25 @@ def test_loading_definitions_loads_neither_spark_nor_numba_nor_a_driver() -> Non
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     heavy = {"pyspark", "numba", "pymysql", "pymysqlreplication", "deltalake", "delta", "py4j"}
+    heavy |= {"numpy", "pyarrow"}
     assert heavy.isdisjoint(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_loading_definitions_reads_the_newest_cut_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",), extra=BACKFILL)
+    write_cut(project.lake, cut(batch=9, tables={"shop.orders": 9}))
+    reads: list[PipelineConfig] = []
+
+    def counted(config: PipelineConfig) -> Cut | None:
+        reads.append(config)
+        return newest_cut(config)
+
+    for module in (known_tables, capture_asset, check_assets):
+        monkeypatch.setattr(module, "newest_cut", counted)
+    build_definitions(project.jobs).get_repository_def().load_all_definitions()
+    assert len(reads) == 1
 
 
 def test_dagster_validates_the_shipped_workspace(project: Project) -> None:

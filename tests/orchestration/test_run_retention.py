@@ -11,10 +11,11 @@ import pytest
 
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.definitions import build_definitions
-from cdc_pipeline.orchestration.jobs import maintenance_job, run_retention
+from cdc_pipeline.orchestration.jobs import run_retention
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute_capture
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.sink.maintain import maintenance
 from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport
 from tests.support.dagster_runs import loaded_job
 from tests.support.fake_capture import FakeCapture, cut, write_config
@@ -126,7 +127,7 @@ def test_the_maintenance_job_deletes_what_is_older_than_its_setting(
         extra="maintenance:\n  run_retention: 90 minutes\n",
     )
     nothing_due = MaintenanceReport(source="shop", tables=[])
-    monkeypatch.setattr(maintenance_job, "maintain", lambda *_args, **_rest: nothing_due)
+    monkeypatch.setattr(maintenance, "maintain", lambda *_args, **_rest: nothing_due)
     job = build_definitions(project.jobs).resolve_job_def("shop_maintenance")
 
     def deleted(hours: int) -> object:

@@ -27,13 +27,13 @@ from cdc_pipeline.sink.modes.mode_columns import (
     END_TS_COLUMN,
     OP_COLUMN,
     ORDINAL_COLUMN,
+    RESCUED_COLUMN,
     ROW_NUMBER_COLUMN,
     SEQ_COLUMN,
     START_COLUMN,
     TRANSACTION_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN
 from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
 Row = dict[str, Any]

@@ -14,7 +14,6 @@ four bytes.
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import zlib
 from collections.abc import Sequence
 from typing import Any, Final
@@ -37,9 +36,7 @@ _keep_alive: list[Any] = []  # the owners of addresses
 
 def zlib_addresses(functions: Sequence[str]) -> list[int] | None:
     """Addresses of zlib functions, valid for the process's life; None if no shared zlib has all."""
-    for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
-        if name is None:
-            continue
+    for name in ("libz.so.1", "libz.dylib"):  # asking the system for the name starts a process
         try:
             library = ctypes.CDLL(name)
             found = [

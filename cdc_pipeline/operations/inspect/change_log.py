@@ -32,7 +32,6 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.inspect.annotations import StatementReader
 from cdc_pipeline.operations.inspect.inputs import shown_name
 from cdc_pipeline.operations.inspect.selection import Selection, TransactionFilter
-from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
 
@@ -195,10 +194,10 @@ class ChangeLog:
 
     def _is_isolated(self, statement: query.Query) -> bool:
         """Isolate DDL: behind it the same table map may mean another table."""
-        return self._on_statement is not None and is_isolated(
-            self.selection.parse(statement, is_mariadb=self._is_mariadb),
-            lambda _database, _table: True,
-        )
+        if self._on_statement is None:
+            return False
+        parsed = self.selection.parse(statement, is_mariadb=self._is_mariadb)
+        return parsed.is_isolated(lambda _database, _table: True)
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
         self._slices.extend(slices)

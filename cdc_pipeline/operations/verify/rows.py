@@ -20,8 +20,9 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.expand import StagedRows
+from cdc_pipeline.sink.modes.mode_columns import RESCUED
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED, with_rescued, with_rescued_column
+from cdc_pipeline.sink.modes.rescue import with_rescued, with_rescued_column
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import accepted, table_policy

@@ -26,7 +26,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, TimeBoundConfig,
 from cdc_pipeline.orchestration.assets.snapshot_asset import OperationStep, operation_asset
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.translator import CdcTranslator, origin_text
-from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.known_tables import Known
 from cdc_pipeline.targets.routes import Routes
 
 _DAY = timedelta(days=1)
@@ -44,16 +44,18 @@ class BackfillRunConfig(dg.Config):
 
 
 def build_backfill(
-    pipeline: PipelineConfig, *, translator: CdcTranslator
+    pipeline: PipelineConfig, known: Known, *, translator: CdcTranslator
 ) -> dg.AssetsDefinition | None:
     """None if `dagster.backfill_from` is not set, or no table is known that has a changelog."""
-    first_day, tables = pipeline.dagster.backfill_from, _changelog_tables(pipeline)
+    first_day = pipeline.dagster.backfill_from
+    tables = [] if first_day is None else _changelog_tables(pipeline, known)
     if first_day is None or not tables:
         return None
     return operation_asset(
         pipeline,
         "backfill",
         key=translator.backfill_key(pipeline.name),
+        cut=known.cut,
         tables=tables,
         translator=translator,
         description=(
@@ -72,14 +74,14 @@ def build_backfill(
     )
 
 
-def _changelog_tables(pipeline: PipelineConfig) -> list[str]:
+def _changelog_tables(pipeline: PipelineConfig, known: Known) -> list[str]:
     """Known source tables with a target of that mode, sorted."""
-    routes, known = Routes(pipeline), known_tables(pipeline, newest_cut(pipeline))
-    return sorted(
+    routes = Routes(pipeline)
+    return [
         source
-        for source in {name for sources in known.values() for name in sources}
+        for source in known.sources
         if any(MODES[route.rule.mode].rows_are_changes for route in routes.of_table(source))
-    )
+    ]
 
 
 def _run(step: OperationStep, asked: dict[str, Any]) -> None:

@@ -51,7 +51,7 @@ from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
 from cdc_pipeline.run.report import CaptureReport
-from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.known_tables import Known, newest_cut
 
 _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
@@ -141,6 +141,7 @@ def current_step() -> CaptureStep | None:
 
 def build_assets(
     pipeline: PipelineConfig,
+    known: Known,
     *,
     body: Body,
     translator: CdcTranslator,
@@ -150,21 +151,15 @@ def build_assets(
     observer_factory: ObserverFactory | None = None,
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
-    cursor_alone: bool = False,
     with_snapshot: bool = False,
 ) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
     """The asset whose `body` captures `pipeline`, and the specs of its upstream tables.
 
-    With `cursor_alone` the asset captures the same, and its definition has no tables. With
-    `with_snapshot` the tables of a live server come from its snapshot asset too
-    (`snapshot_asset.py`).
+    The asset captures the whole source, even if its definition has no table. With `with_snapshot`
+    the tables of a live server come from its snapshot asset too (`snapshot_asset.py`).
     """
-    cut = None if cursor_alone else newest_cut(pipeline)
-    tables = {} if cursor_alone else known_tables(pipeline, cut)
-    sources = [
-        translator.source_table_spec(pipeline, table, cut)
-        for table in sorted({source for of_it in tables.values() for source in of_it})
-    ]
+    cut, tables = known
+    sources = [translator.source_table_spec(pipeline, table, cut) for table in known.sources]
     specs = [
         translator.table_spec(pipeline, table, cut, sources=of_it)
         for table, of_it in tables.items()
@@ -188,10 +183,10 @@ def build_assets(
     @dg.op(
         name=name or step_name(pipeline.name),
         description=_step_description(pipeline),
-        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(upstream))},
-        out={
-            f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))
-        },
+        ins=dict.fromkeys((f"table_{n}" for n in range(len(upstream))), dg.In(dg.Nothing)),
+        out=dict.fromkeys(
+            (f"asset_{n}" for n in range(len(specs))), dg.Out(dg.Nothing, is_required=False)
+        ),
         config_schema=launchpad_fields(list(tables), cut),
         pool=pool_name(pipeline.name),
         tags=op_tags,

@@ -30,7 +30,7 @@ from cdc_pipeline.orchestration.events.proved import PROVED, proved_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.known_tables import Known, newest_cut
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.verify.checks import CheckResult
@@ -52,12 +52,10 @@ _DESCRIPTIONS: Final = {
 
 
 def build_checks(
-    pipeline: PipelineConfig, *, translator: CdcTranslator
+    pipeline: PipelineConfig, known: Known, *, translator: CdcTranslator
 ) -> list[dg.AssetChecksDefinition]:
-    cut = newest_cut(pipeline)
-    table_of = {
-        translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)
-    }
+    cut = known.cut
+    table_of = {translator.table_key(pipeline.name, table): table for table in known.targets}
     is_live = isinstance(pipeline.source, LiveSourceConfig)
     specs = [
         _spec(pipeline, name, key)
@@ -164,8 +162,12 @@ def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
     for most characters and maps `a-b` and `a_b` to the same name.
     """
     return {
-        "ins": {f"asset_{number}": dg.In(dg.Nothing) for number in range(len(_assets(specs)))},
-        "out": {f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))},
+        "ins": dict.fromkeys(
+            (f"asset_{number}" for number in range(len(_assets(specs)))), dg.In(dg.Nothing)
+        ),
+        "out": dict.fromkeys(
+            (f"check_{number}" for number in range(len(specs))), dg.Out(None, is_required=False)
+        ),
     }
 
 

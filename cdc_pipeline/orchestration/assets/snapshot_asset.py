@@ -45,7 +45,7 @@ from cdc_pipeline.orchestration.translator import (
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.report import CapturePlan
-from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.known_tables import Known
 
 
 class TakeSnapshot(Protocol):
@@ -92,6 +92,7 @@ def operation_asset(
     kind: RunKind,
     *,
     key: dg.AssetKey,
+    cut: Cut | None,
     tables: Sequence[str],
     translator: CdcTranslator,
     description: str,
@@ -107,7 +108,7 @@ def operation_asset(
         deps=sources,
         description=description,
         group_name=translator.group_name(pipeline.name),
-        kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
+        kinds={translator.source_kind(pipeline, cut), "deltalake"},
         owners=translator.owners(pipeline, None),
         skippable=True,
         partitions_def=partitions_def,
@@ -118,7 +119,7 @@ def operation_asset(
     @dg.op(
         name=f"{kind}_{pipeline.name}",
         description=description,
-        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        ins=dict.fromkeys((f"table_{n}" for n in range(len(sources))), dg.In(dg.Nothing)),
         out={kind: dg.Out(dg.Nothing, is_required=False)},
         config_schema=config_class.to_fields_dict(),
     )
@@ -147,18 +148,20 @@ def operation_asset(
 
 def build_snapshot(
     pipeline: PipelineConfig,
+    known: Known,
     *,
     translator: CdcTranslator,
     take_snapshot: TakeSnapshot | None = None,
 ) -> dg.AssetsDefinition | None:
     """None if the source is an archive or none of its tables is known yet."""
-    sources = _snapshot_tables(pipeline)
-    if not sources:
+    sources = known.sources
+    if not sources or not isinstance(pipeline.source, LiveSourceConfig):
         return None
     return operation_asset(
         pipeline,
         "snapshot",
         key=translator.snapshot_key(pipeline.name),
+        cut=known.cut,
         tables=sources,
         translator=translator,
         description=(
@@ -170,15 +173,6 @@ def build_snapshot(
         config_class=SnapshotRunConfig,
         work=partial(_run, take_snapshot=take_snapshot),
     )
-
-
-def _snapshot_tables(pipeline: PipelineConfig) -> list[str]:
-    """The known source tables that a snapshot can read, sorted."""
-    if not isinstance(pipeline.source, LiveSourceConfig):
-        return []
-    of_targets = known_tables(pipeline, newest_cut(pipeline)).values()
-    names = {source for sources in of_targets for source in sources}
-    return sorted(names)
 
 
 def _run(step: OperationStep, asked: dict[str, Any], *, take_snapshot: TakeSnapshot | None) -> None:

@@ -11,7 +11,7 @@ Rules:
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -21,8 +21,9 @@ from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.metadata import shown
 from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
-from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
-from cdc_pipeline.sink.read.cuts import paths_of
+
+if TYPE_CHECKING:
+    from cdc_pipeline.sink.maintain.maintenance import TableMaintenance
 
 
 def build_maintenance(
@@ -41,7 +42,11 @@ def build_maintenance(
 
     @dg.op(name=f"maintain_{pipeline.name}", description=description)
     def maintain_step(context: dg.OpExecutionContext) -> None:
-        def observed(done: TableMaintenance) -> None:
+        # Imported late: definitions are loaded often and need none of this.
+        from cdc_pipeline.sink.maintain.maintenance import maintain
+        from cdc_pipeline.sink.read.cuts import paths_of
+
+        def observed(done: "TableMaintenance") -> None:
             context.log_event(
                 dg.AssetObservation(
                     translator.table_key(pipeline.name, done.table), metadata=metadata_of(done)
@@ -85,7 +90,7 @@ def build_maintenance(
     return job, schedule_of(settings, job_name=name, tags=tags, description=described)
 
 
-def metadata_of(done: TableMaintenance) -> dict[str, Any]:
+def metadata_of(done: "TableMaintenance") -> dict[str, Any]:
     entries = done.model_dump(exclude={"table", "properties"})
     return {name: shown(name, value) for name, value in entries.items() if value != ""} | {
         "properties_set": sorted(done.properties)

@@ -30,7 +30,7 @@ from cdc_pipeline.orchestration.definitions import build_definitions, only_sourc
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CaptureReport
-from cdc_pipeline.targets.known_tables import known_tables, newest_cut
+from cdc_pipeline.targets.known_tables import known_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class LoadedSource:
         """Raises ConfigError if a table (``schema.table``) is not known."""
         if not tables:
             return
-        known = known_tables(self.config, newest_cut(self.config))
+        known = known_of(self.config).targets
         unknown = [table for table in tables if table not in known]
         if unknown:
             raise ConfigError(

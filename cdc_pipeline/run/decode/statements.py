@@ -15,7 +15,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import Statement
-from cdc_pipeline.schema.evolution.changes import decide, is_isolated
+from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
     Decision,
     KnownTable,
@@ -69,7 +69,7 @@ class StatementRules:
     def is_isolated(self, query: Query) -> bool:
         """Whether the statement is alone in its batch: DDL of captured tables, or unknown."""
         statement = self.parse(query)
-        isolated = is_isolated(statement, self._is_read)
+        isolated = statement.is_isolated(self._is_read)
         if isolated:
             self._read_as_captured.update(
                 table_name(*new) for old, new in statement.renames if self._is_read(*old)

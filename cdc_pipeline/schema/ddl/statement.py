@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -118,6 +119,14 @@ class Statement:
         return kind is StatementKind.DROP_DATABASE or (
             kind is StatementKind.CREATE_DATABASE and self.or_replace
         )
+
+    def is_isolated(self, captured: Callable[[str, str], bool]) -> bool:
+        """Alone in its batch (SPEC S7, K9): DDL of a captured table, and unknown statements."""
+        if self.kind is _K.UNKNOWN or self.drops_database:
+            return True
+        if self.kind not in TABLE_DDL or self.temporary:
+            return False
+        return any(captured(*table) for table in self.tables)
 
     @property
     def came_from(self) -> dict[TableName, TableName | None]:

@@ -25,14 +25,13 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.ddl.statement import CREATES, TABLE_DDL, Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
@@ -226,16 +225,7 @@ def _index(context: StatementContext) -> Decision:
     return context.decided("indexes do not exist in the lake")
 
 
-# -- isolation and confirmation --------------------------------------------------------------------
-
-
-def is_isolated(statement: Statement, captured: Callable[[str, str], bool]) -> bool:
-    """Alone in its batch (SPEC S7, K9): DDL of a captured table, and unknown statements."""
-    if statement.kind is _K.UNKNOWN or statement.drops_database:
-        return True
-    if statement.kind not in TABLE_DDL or statement.temporary:
-        return False
-    return any(captured(*table) for table in statement.tables)
+# -- confirmation ----------------------------------------------------------------------------------
 
 
 def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: TableSchema) -> None:

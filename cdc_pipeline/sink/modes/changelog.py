@@ -38,7 +38,6 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import ordinals
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import (
     DELETE,
     INSERT,
@@ -51,15 +50,13 @@ from cdc_pipeline.sink.modes.expand import (
     with_after_bit,
 )
 from cdc_pipeline.sink.modes.mode_columns import (
-    ABSENT_COLUMN,
-    BEFORE_ABSENT_COLUMN,
     BEFORE_COLUMN,
-    CDC_COLUMNS,
     OP_COLUMN,
     ORDINAL_COLUMN,
     SEQ_COLUMN,
     TRANSACTION_COLUMN,
     TS_COLUMN,
+    own_columns,
 )
 from cdc_pipeline.sink.modes.reduce import StagedFiles
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
@@ -77,11 +74,6 @@ _NAMES_TYPE = pa.list_(pa.string())
 class Changelog(SinkMode):
     live_rows = None
     staged_images = "cb"
-
-    def own_columns(
-        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
-    ) -> tuple[TargetColumn, ...]:
-        return _own_columns(columns)
 
     def stage(
         self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
@@ -152,22 +144,6 @@ class Changelog(SinkMode):
             UNION ALL {added}"""
 
 
-def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
-    before = (
-        f"struct<{', '.join(f'{quoted(column.name)}: {column.delta_type}' for column in columns)}>"
-    )
-    return (
-        *CDC_COLUMNS,
-        TargetColumn(name=TRANSACTION_COLUMN, delta_type="string"),
-        TargetColumn(name=ORDINAL_COLUMN, delta_type="bigint"),
-        TargetColumn(name=BEFORE_COLUMN, delta_type=before),
-        *(
-            TargetColumn(name=name, delta_type="array<string>")
-            for name in (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)
-        ),
-    )
-
-
 def _expand_changes(
     rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array
 ) -> StagedRows:
@@ -223,9 +199,9 @@ def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
 
 
 def _append_sql(path: Path, target: RecordedTarget) -> str:
-    names = [
-        quoted(column.name) for column in (*target.spec.columns, *_own_columns(target.spec.columns))
-    ]
+    spec = target.spec
+    own = own_columns(spec.mode, spec.columns, spec.key)
+    names = [quoted(column.name) for column in (*spec.columns, *own)]
     op = (
         "CASE _op "
         + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items())

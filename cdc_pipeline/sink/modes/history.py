@@ -24,17 +24,15 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import (
-    CDC_COLUMNS,
     END_COLUMN,
     END_TS_COLUMN,
     OP_COLUMN,
+    RESCUED_COLUMN,
     SEQ_COLUMN,
-    SEQ_TYPE,
     START_COLUMN,
     TS_COLUMN,
 )
@@ -50,7 +48,7 @@ from cdc_pipeline.sink.modes.reduce import (
     operation,
 )
 from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
-from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.rescue import comparable
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
@@ -59,21 +57,10 @@ if TYPE_CHECKING:
 
     from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
-_INTERVAL: Final = (
-    TargetColumn(name=START_COLUMN, delta_type=SEQ_TYPE),
-    TargetColumn(name=END_COLUMN, delta_type=SEQ_TYPE),
-    TargetColumn(name=END_TS_COLUMN, delta_type="timestamp"),
-)
-
 
 class History(SinkMode):
     live_rows = f"{END_COLUMN} IS NULL"
     seq_columns = (SEQ_COLUMN, END_COLUMN)
-
-    def own_columns(
-        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
-    ) -> tuple[TargetColumn, ...]:
-        return CDC_COLUMNS + _INTERVAL
 
     def batch_sql(self, staged: StagedFiles) -> str:
         assert staged.key_facts is not None

@@ -26,15 +26,13 @@ Without a key:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import (
-    CDC_COLUMNS,
     OP_COLUMN,
     ROW_NUMBER_COLUMN,
     SEQ_COLUMN,
@@ -49,16 +47,8 @@ if TYPE_CHECKING:
     from cdc_pipeline.sink.modes.replaced import ReplacedRows
 
 
-_KEYLESS: Final = (TargetColumn(name=ROW_NUMBER_COLUMN, delta_type="bigint"),)
-
-
 class Mirror(SinkMode):
     live_rows = ""
-
-    def own_columns(
-        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
-    ) -> tuple[TargetColumn, ...]:
-        return CDC_COLUMNS + (() if key else _KEYLESS)
 
     def batch_sql(self, staged: StagedFiles) -> str:
         if staged.key_facts is None:

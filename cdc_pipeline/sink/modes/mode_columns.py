@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.text.spark_sql import quoted
 
 OP_COLUMN: Final = "_cdc_op"
 SEQ_COLUMN: Final = "_cdc_seq"
@@ -23,6 +25,7 @@ BEFORE_COLUMN: Final = "_cdc_before"
 ABSENT_COLUMN: Final = "_cdc_absent"
 BEFORE_ABSENT_COLUMN: Final = "_cdc_before_absent"
 ROW_NUMBER_COLUMN: Final = "_cdc_row_number"
+RESCUED_COLUMN: Final = "_cdc_rescued"
 
 SEQ_TYPE: Final = "decimal(38,0)"
 CDC_COLUMNS: Final = (
@@ -30,3 +33,24 @@ CDC_COLUMNS: Final = (
     TargetColumn(name=SEQ_COLUMN, delta_type=SEQ_TYPE),
     TargetColumn(name=TS_COLUMN, delta_type="timestamp"),
 )
+RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")
+
+
+def own_columns(
+    mode: Mode, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
+) -> tuple[TargetColumn, ...]:
+    """The columns that follow the source's own, by the facts of the mode."""
+    types: dict[str, str] = {}
+    if is_keyless_mirror(mode, key):
+        types |= {ROW_NUMBER_COLUMN: "bigint"}
+    if MODES[mode].marks_deleted_rows:
+        types |= {DELETED_COLUMN: "boolean"}
+    if MODES[mode].keeps_versions:
+        types |= {START_COLUMN: SEQ_TYPE, END_COLUMN: SEQ_TYPE, END_TS_COLUMN: "timestamp"}
+    if MODES[mode].rows_are_changes:
+        before = ", ".join(f"{quoted(column.name)}: {column.delta_type}" for column in columns)
+        types |= {TRANSACTION_COLUMN: "string", ORDINAL_COLUMN: "bigint"}
+        types |= {BEFORE_COLUMN: f"struct<{before}>"}
+        types |= dict.fromkeys((ABSENT_COLUMN, BEFORE_ABSENT_COLUMN), "array<string>")
+    own = (TargetColumn(name=name, delta_type=type_) for name, type_ in types.items())
+    return (*CDC_COLUMNS, *own)

@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Final
 from cdc_pipeline.binlog.selected import SNAPSHOT_EVENTS
 from cdc_pipeline.binlog.seq import ROW_BITS
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
-from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
-from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
+from cdc_pipeline.sink.modes.mode_columns import (
+    BEFORE_COLUMN,
+    RESCUED,
+    RESCUED_COLUMN,
+    own_columns,
+)
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
 
 if TYPE_CHECKING:
@@ -40,18 +43,16 @@ class ReplacedRows:
         target: RecordedTarget,
         loaded: DataFrame,
         there: DataFrame,
-        *,
-        own_columns: tuple[TargetColumn, ...],
     ) -> None:
         assert target.content is not None
         self.session = session
         self.record = record
         self.target = target
         self.content = target.content
-        self.names = [column.name for column in (*target.spec.columns, *own_columns)]
-        self.types = {
-            column.name: column.delta_type for column in (*target.spec.columns, *own_columns)
-        }
+        spec = target.spec
+        own = own_columns(spec.mode, spec.columns, spec.key)
+        self.types = {column.name: column.delta_type for column in (*spec.columns, *own)}
+        self.names = [*self.types]
         self._view("loaded", loaded, carried=set(self.content.carried))
         self._view("there", there, carried=set())
 

@@ -31,9 +31,8 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import bits
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, RESCUED, RESCUED_COLUMN
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
     from cdc_pipeline.sink.delta.table_log import TableLog
 
-RESCUED_COLUMN: Final = "_cdc_rescued"
-RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")
 NULLED: Final = "NULL by zero_dates"  # reason of an invalid value whose text is not kept
 
 _TYPE: Final = pa.map_(pa.string(), pa.string())

@@ -19,7 +19,6 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import StagedRows, expand
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout, StagedFiles
@@ -46,12 +45,6 @@ class SinkMode(ABC):
     seq_columns: tuple[str, ...] = (SEQ_COLUMN,)
     staged_images: str = "c"
     stages_deleted_values: bool = False
-
-    @abstractmethod
-    def own_columns(
-        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
-    ) -> tuple[TargetColumn, ...]:
-        """The columns that follow the source's own."""
 
     def stage(
         self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None

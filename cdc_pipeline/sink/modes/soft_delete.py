@@ -16,12 +16,9 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import (
-    CDC_COLUMNS,
     DELETED_COLUMN,
     OP_COLUMN,
     SEQ_COLUMN,
@@ -32,17 +29,10 @@ from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
-_DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
-
 
 class SoftDelete(SinkMode):
     live_rows = f"NOT {DELETED_COLUMN}"
     stages_deleted_values = True
-
-    def own_columns(
-        self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
-    ) -> tuple[TargetColumn, ...]:
-        return CDC_COLUMNS + _DELETED
 
     def batch_sql(self, staged: StagedFiles) -> str:
         gone = f"s._op IN {ENDS}"

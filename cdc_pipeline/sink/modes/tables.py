@@ -27,7 +27,7 @@ from cdc_pipeline.sink.delta.table_log import (
     check_owner,
     read_table_log,
 )
-from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.modes.mode_columns import own_columns
 from cdc_pipeline.sink.modes.shape import check_expressions, needs_shaping, placement_sql
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at, text_literal
 
@@ -121,7 +121,7 @@ def with_comments(rows: DataFrame, comments: Mapping[str, str]) -> DataFrame:
 
 def _columns(target: RecordedTarget) -> list[TargetColumn]:
     spec = target.spec
-    return [*spec.columns, *SINK_MODES[spec.mode].own_columns(spec.columns, spec.key)]
+    return [*spec.columns, *own_columns(spec.mode, spec.columns, spec.key)]
 
 
 def _properties(

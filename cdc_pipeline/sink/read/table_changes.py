@@ -52,11 +52,11 @@ from cdc_pipeline.sink.modes.mode_columns import (
     END_COLUMN,
     OP_COLUMN,
     ORDINAL_COLUMN,
+    RESCUED,
     SEQ_COLUMN,
     TRANSACTION_COLUMN,
     TS_COLUMN,
 )
-from cdc_pipeline.sink.modes.rescue import RESCUED
 from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
 from cdc_pipeline.sink.read.rows import (
     TableRows,

@@ -446,6 +446,5 @@ def _replaced_rows(
     there: DataFrame,
 ) -> DataFrame:
     target, mode = with_rescued_column(target), SINK_MODES[target.spec.mode]
-    own_columns = mode.own_columns(target.spec.columns, target.spec.key)
-    rows = ReplacedRows(session, record, target, loaded, there, own_columns=own_columns)
+    rows = ReplacedRows(session, record, target, loaded, there)
     return session.sql(mode.replaced_sql(rows))

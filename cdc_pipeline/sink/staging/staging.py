@@ -43,9 +43,9 @@ from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
+from cdc_pipeline.sink.modes.mode_columns import RESCUED
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import (
-    RESCUED,
     counted,
     rows_counted,
     undone_counts,

@@ -32,10 +32,10 @@ from cdc_pipeline.sink.modes.mode_columns import (
     DELETED_COLUMN,
     END_COLUMN,
     OP_COLUMN,
+    RESCUED,
     SEQ_COLUMN,
     START_COLUMN,
 )
-from cdc_pipeline.sink.modes.rescue import RESCUED
 from cdc_pipeline.sink.modes.shape import needs_shaping
 from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
 from cdc_pipeline.sink.read.rows import open_rows, small_rows

@@ -47,12 +47,13 @@ from cdc_pipeline.sink.modes.mode_columns import (
     BEFORE_ABSENT_COLUMN,
     BEFORE_COLUMN,
     OP_COLUMN,
+    RESCUED_COLUMN,
     SEQ_COLUMN,
     SEQ_TYPE,
 )
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.registry import SINK_MODES
-from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, exact
+from cdc_pipeline.sink.modes.rescue import exact
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.read.read import old_frame
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal

@@ -41,8 +41,7 @@ from cdc_pipeline.sink.delta.table_log import (
 )
 from cdc_pipeline.sink.durable.retention import new_properties
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, own_columns
 from tests.support.delta_reader import newest_rows, newest_version
 
 CHECKPOINT_EVERY = 3
@@ -211,7 +210,7 @@ def _schema(target: RecordedTarget) -> pa.Schema:
 def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[dict[str, Any]]:
     columns = [
         *target.spec.columns,
-        *SINK_MODES[target.spec.mode].own_columns(target.spec.columns, target.spec.key),
+        *own_columns(target.spec.mode, target.spec.columns, target.spec.key),
     ]
     fields = [
         {

@@ -16,7 +16,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.evolution.changes import confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.changes import confirm, decide
 from cdc_pipeline.schema.evolution.statement_context import Decision, KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import RecordedSource
@@ -229,7 +229,7 @@ def test_long_statements_are_shortened() -> None:
     ],
 )
 def test_s7_ddl_of_captured_tables_stands_alone(sql: str, isolated: bool) -> None:
-    assert is_isolated(parse_statement(sql, "d"), captured) is isolated
+    assert parse_statement(sql, "d").is_isolated(captured) is isolated
 
 
 SCHEMA = TableSchema(

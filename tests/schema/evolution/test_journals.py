@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import ContentUnknownError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
-from cdc_pipeline.schema.evolution.changes import confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.changes import confirm, decide
 from cdc_pipeline.schema.evolution.statement_context import KnownTable, StatementContext
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.types import delta_type
@@ -259,15 +259,12 @@ def test_every_statement_as_it_is_logged_ends_in_its_decision(
         outcome = _outcome(lake, entry)
     assert said is not None
     assert outcome == wanted, said.sql
+    statement = parse_statement(said.sql, said.database, is_mariadb=lake.is_mariadb)
     changes_target = wanted in ("applied", "refused") or "INDEX" in said.sql
     if changes_target:
-        assert is_isolated(
-            parse_statement(said.sql, said.database, is_mariadb=lake.is_mariadb), lake.captured
-        )
+        assert statement.is_isolated(lake.captured)
     if wanted in ("ignored", "statement"):
-        assert not is_isolated(
-            parse_statement(said.sql, said.database, is_mariadb=lake.is_mariadb), lake.captured
-        )
+        assert not statement.is_isolated(lake.captured)
 
 
 def _outcome(lake: Lake, said: Said) -> str:

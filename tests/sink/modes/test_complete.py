@@ -22,6 +22,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
     END_COLUMN,
     START_COLUMN,
     TRANSACTION_COLUMN,
+    own_columns,
 )
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from tests.support.memory_modes import TWINS
@@ -42,9 +43,9 @@ ROOMS: dict[str, Collection[str]] = {
 }
 
 
-def own_columns(mode: Mode) -> dict[str, str]:
+def own_types(mode: Mode) -> dict[str, str]:
     key = ("a",) if MODES[mode].has_key else ()
-    return {column.name: column.delta_type for column in SINK_MODES[mode].own_columns(COLUMNS, key)}
+    return {column.name: column.delta_type for column in own_columns(mode, COLUMNS, key)}
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -72,7 +73,7 @@ def test_a_mode_has_a_file_of_its_own(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", NAMES)
 def test_the_columns_of_a_mode_fit_its_facts(mode: Mode) -> None:
-    spec, own = MODES[mode], own_columns(mode)
+    spec, own = MODES[mode], own_types(mode)
     assert [*own][: len(CDC_COLUMNS)] == [column.name for column in CDC_COLUMNS]
     assert {name.lower() for name in own if not name.startswith("_cdc_")} == {
         *spec.reserved_columns
@@ -89,7 +90,7 @@ def test_the_columns_of_a_mode_fit_its_facts(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", NAMES)
 def test_what_the_sink_does_fits_the_facts(mode: Mode) -> None:
-    spec, sink_mode, own = MODES[mode], SINK_MODES[mode], own_columns(mode)
+    spec, sink_mode, own = MODES[mode], SINK_MODES[mode], own_types(mode)
     assert (sink_mode.live_rows is None) == spec.rows_are_changes
     assert bool(sink_mode.live_rows) == (spec.marks_deleted_rows or spec.keeps_versions)
     assert set(sink_mode.seq_columns) <= own.keys()
