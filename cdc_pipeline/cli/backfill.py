@@ -137,7 +137,7 @@ def command(
 
 def _show_filled(report: GapReport) -> None:
     counts = ", ".join(f"{name} {count_of(rows, 'change')}" for name, rows in report.rows.items())
-    results().print(f"{report.source}: {report.reason}: {counts}", soft_wrap=True)
+    results().print(f"{report.source}: {report.reason}: {counts}")
 
 
 def _show(report: BackfillReport) -> None:
@@ -173,7 +173,7 @@ def _show_rebuilt(report: RebuildReport) -> None:
     out.print(facts(title, [*rows, *_of_parallel(report.parallel)]))
     for note in report.notes:
         if note.kind != "loaded":
-            out.print(f"{note.table}: {note.text}", soft_wrap=True)
+            out.print(f"{note.table}: {note.text}")
 
 
 def _of_parallel(done: ParallelReport | None) -> Iterator[tuple[str, str]]:

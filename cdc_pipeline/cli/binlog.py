@@ -291,7 +291,7 @@ def _write_files(
             raise click.exceptions.Exit(1)
         return
     for name, rows in files.files.items():
-        results().print(f"{output / name}  {rows:,} rows", soft_wrap=True)
+        results().print(f"{output / name}  {rows:,} rows")
     if failure is not None:
         raise failure
 

@@ -199,12 +199,9 @@ def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
 
     out = results()
     if not run_id:
-        out.print(f"nothing to do: {'; '.join(change.reasons)}", soft_wrap=True)
+        out.print(f"nothing to do: {'; '.join(change.reasons)}")
     elif change.new is not None:
-        out.print(
-            f"the cursor of {change.source} is now {cursor_text(change.new)} (run {run_id})",
-            soft_wrap=True,
-        )
+        out.print(f"the cursor of {change.source} is now {cursor_text(change.new)} (run {run_id})")
 
 
 def _show_change(change: CursorChange) -> None:

@@ -238,7 +238,7 @@ def materialize(settings: Settings, *, source: str, cut: str, into: str) -> None
     if settings.as_json:
         emit_json({"cut": found.batch_number, "to": str(copy.lake), "tables": sorted(found.tables)})
     else:
-        results().print(f"cut {found.batch_number} of {source} is in {copy.lake}", soft_wrap=True)
+        results().print(f"cut {found.batch_number} of {source} is in {copy.lake}")
 
 
 def _cut(config: PipelineConfig, as_of: str | None) -> tuple[LakePaths, Cut]:

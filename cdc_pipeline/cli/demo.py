@@ -115,7 +115,7 @@ def _show(report: DemoReport) -> None:
     elif report.verified:
         out.print("The tables of this cut were compared before and equalled the server's SELECT.")
     now = report.status
-    out.print(f"cursor: {now.journal}:{now.offset}, batch {now.batch_number}", soft_wrap=True)
+    out.print(f"cursor: {now.journal}:{now.offset}, batch {now.batch_number}")
     if now.gtid_set:
-        out.print(f"gtids:  {now.gtid_set}", soft_wrap=True)
-    out.print(report.next_step, soft_wrap=True)
+        out.print(f"gtids:  {now.gtid_set}")
+    out.print(report.next_step)

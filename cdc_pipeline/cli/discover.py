@@ -95,8 +95,7 @@ def _show(found: Discovery) -> None:
     rows_known = sum(max(0, one.rows_estimated) for one in captured)
     out.print(
         f"{found.source}: {len(captured):,} of {count_of(len(found.tables), 'table')} captured, "
-        f"about {count_of(rows_known, 'row')}",
-        soft_wrap=True,
+        f"about {count_of(rows_known, 'row')}"
     )
 
 

@@ -142,7 +142,7 @@ def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None
             out.print(styled("\n", (area, "bold")))
             out.print(rows)
     out.print()
-    out.print(_summary(made), soft_wrap=True)
+    out.print(_summary(made))
 
 
 def _empty_table() -> Table:

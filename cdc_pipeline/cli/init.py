@@ -109,12 +109,12 @@ def command(
         emit_json({"directory": str(directory), "files": files, "next": steps})
         return
     out = results()
-    out.print(f"{directory}: {count_of(len(files), 'new file')}", soft_wrap=True)
+    out.print(f"{directory}: {count_of(len(files), 'new file')}")
     for name in files:
-        out.print(f"  {name}", soft_wrap=True)
+        out.print(f"  {name}")
     out.print("\nnext:")
     for step in steps:
-        out.print(f"  {step}", soft_wrap=True)
+        out.print(f"  {step}")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None
             config.sink,
             config.maintenance or MaintenanceConfig(),
             tables=tables or None,
-            on_table=lambda done: progress.print(f"{done.table}: {said(done)}", soft_wrap=True),
+            on_table=lambda done: progress.print(f"{done.table}: {said(done)}"),
         )
     runs_deleted = _delete_runs(settings, config)
     if settings.as_json:

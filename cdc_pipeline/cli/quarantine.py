@@ -192,7 +192,7 @@ def _report(settings: Settings, source: str, what: str, settled: SettleResult) -
         "left in quarantine"
     )
     for name, why in settled.left.items():
-        out.print(f"  {name}: {why}", soft_wrap=True)
+        out.print(f"  {name}: {why}")
 
 
 def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:

@@ -68,11 +68,8 @@ def _show(report: ResetReport) -> None:
     out = results()
     names = ", ".join(report.targets)
     if report.cut is None:
-        out.print(f"nothing to do: {names} needed a snapshot already", soft_wrap=True)
+        out.print(f"nothing to do: {names} needed a snapshot already")
     else:
-        out.print(
-            f"{report.source}: cut {report.cut} records that {names} needs a new snapshot",
-            soft_wrap=True,
-        )
+        out.print(f"{report.source}: cut {report.cut} records that {names} needs a new snapshot")
     tables = " ".join(f"--table {quote(name)}" for name in report.tables)
-    out.print(f"  next  cdc-pipeline snapshot {report.source} {tables}", soft_wrap=True)
+    out.print(f"  next  cdc-pipeline snapshot {report.source} {tables}")

@@ -73,12 +73,12 @@ def command(
 
 def _show(report: SnapshotReport) -> None:
     out = results()
-    out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
+    out.print(styled((report.source, "bold"), f": {report.reason}"))
     for operation_id in report.resumed:
         out.print(f"  the snapshot {operation_id} continued where it was stopped")
     for name, why in report.restarted.items():
         for one in why:
-            out.print(f"  {name} was read from scratch: {one}", soft_wrap=True)
+            out.print(f"  {name} was read from scratch: {one}")
     if report.targets:
         numbers = ("rows", "chunks", "Delta version")
         rows = table("", "table", *numbers, "low mark", "complete from", numbers=numbers)
@@ -90,10 +90,10 @@ def _show(report: SnapshotReport) -> None:
     for name, target in report.targets.items():
         if target.rows_quarantined:
             waiting = count_of(target.rows_quarantined, "row")
-            out.print(f"{name}: {waiting} in quarantine", soft_wrap=True)
+            out.print(f"{name}: {waiting} in quarantine")
     for note in report.notes:
         if note.kind != "loaded":
-            out.print(f"{note.table}: {note.text}", soft_wrap=True)
+            out.print(f"{note.table}: {note.text}")
     out.print(
         f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU "
         "apart from Spark"
@@ -107,4 +107,4 @@ def _show_repair(report: RepairReport) -> None:
         f"{count_of(report.rows_deleted, 'row')} deleted in "
         f"{count_of(report.rounds, 'round')}{left}"
     )
-    results().print(styled((report.source, "bold"), done), soft_wrap=True)
+    results().print(styled((report.source, "bold"), done))

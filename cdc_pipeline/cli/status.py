@@ -149,8 +149,7 @@ def _status(settings: Settings, source: str, *, with_cursor: bool) -> SourceStat
 def _show(status: SourceStatus) -> None:
     out = results()
     out.print(
-        styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"),
-        soft_wrap=True,
+        styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})")
     )
     if status.unfinished_batch is not None:
         out.print(
@@ -169,21 +168,18 @@ def _show_place(out: Console, status: SourceStatus) -> None:
         f"{status.batch_number}, server {status.identity}"
     )
     if status.gtid_set:
-        out.print(f"  gtids   {status.gtid_set}", soft_wrap=True)
+        out.print(f"  gtids   {status.gtid_set}")
     if status.oldest_needed is not None and status.oldest_needed.name != "cursor":
         oldest = status.oldest_needed
-        out.print(
-            f"  needed  from {oldest.position} on, by {oldest.name}: the source must keep it",
-            soft_wrap=True,
-        )
+        out.print(f"  needed  from {oldest.position} on, by {oldest.name}: the source must keep it")
     for xa in status.open_xa:
-        out.print(f"  xa      {xa_line(xa)}", soft_wrap=True)
+        out.print(f"  xa      {xa_line(xa)}")
     if status.source_time_us >= 0:
         when = moment_text(time_of(status.source_time_us))
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
         out.print(f"  until   the last applied transaction was committed at {when}{behind}")
     for operation in status.operations:
-        out.print(f"  {operation_line(operation)}", soft_wrap=True)
+        out.print(f"  {operation_line(operation)}")
 
 
 def _show_tables(out: Console, status: SourceStatus) -> None:
@@ -215,29 +211,24 @@ def _show_attention(out: Console, status: SourceStatus) -> None:
     from cdc_pipeline.lake.suspensions import sentence, way_out
 
     for name, number in sorted(status.quarantine.items()):
-        out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine")
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
-            out.print(
-                f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", soft_wrap=True
-            )
+            out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}")
         suspension = of_table.suspended
         if suspension is not None:
-            out.print(sentence(name, suspension), soft_wrap=True)
-            out.print(f"  {way_out(name, suspension, source=status.source)}", soft_wrap=True)
+            out.print(sentence(name, suspension))
+            out.print(f"  {way_out(name, suspension, source=status.source)}")
     for name, proof in sorted(status.proofs.items()):
-        out.print(f"{name}: {proof.summary}", soft_wrap=True, markup=False)
+        out.print(f"{name}: {proof.summary}", markup=False)
     show_differing(status.proofs)
     if status.pass_runs is not None:
         out.print(f"all rows are proved in {count_of(status.pass_runs, 'run')} at most")
     for why, names in by_reason(
         {name: one.needs_snapshot for name, one in status.tables.items() if one.needs_snapshot}
     ):
-        out.print(
-            f"{'needs' if len(names) == 1 else 'need'} a snapshot: {listed(names)}: {why}",
-            soft_wrap=True,
-        )
+        out.print(f"{'needs' if len(names) == 1 else 'need'} a snapshot: {listed(names)}: {why}")
     needing = [one.next_step for one in status.tables.values() if one.needs_snapshot]
     if needing:
         command = needing[0] if len(needing) == 1 else f"cdc-pipeline snapshot {status.source}"
-        out.print(f"  {command}", soft_wrap=True)
+        out.print(f"  {command}")

@@ -100,9 +100,9 @@ def _show(told: Story) -> None:
     results().print(rows)
     for hole in told.holes:
         between = f"{hole.begin or 'the beginning'} to {hole.end}"
-        notes().print(f"not known: {between}: {hole.why}", soft_wrap=True)
+        notes().print(f"not known: {between}: {hole.why}")
     for text in told.notes:
-        notes().print(f"note: {text}", soft_wrap=True)
+        notes().print(f"note: {text}")
 
 
 def _lines(change: Change) -> list[str]:

@@ -117,10 +117,8 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
     for source, mistakes in found.items():
         file = settings.file_of(source)
         if not mistakes:
-            out.print(styled(("✓", "green"), f" {file}"), soft_wrap=True)
+            out.print(styled(("✓", "green"), f" {file}"))
             continue
-        out.print(
-            styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True
-        )
+        out.print(styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"))
         for mistake in mistakes:
-            out.print(f"    {mistake}", soft_wrap=True)
+            out.print(f"    {mistake}")

@@ -165,7 +165,7 @@ def _show(report: VerifyReport) -> None:
     out.print(rows)
     for name, verified in report.tables.items():
         for line in lines_of(verified):
-            out.print(f"{name}: {line}", soft_wrap=True)
+            out.print(f"{name}: {line}")
     out.print(f"{count_of(len(report.tables), 'table')} in {report.seconds:,.1f} s")
 
 

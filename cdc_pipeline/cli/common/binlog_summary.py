@@ -61,7 +61,7 @@ def _show_journals(out: Console, summary: JournalSummary) -> None:
         journals.add_row(info.journal, *(f"{count:,}" for count in counts), ends)
     out.print(journals)
     for info in summary.journals:
-        out.print(f"\n{info.journal}: {_described(info)}", soft_wrap=True)
+        out.print(f"\n{info.journal}: {_described(info)}")
 
 
 def _described(info: JournalInfo) -> str:
@@ -89,7 +89,7 @@ def _show_error(error: dict[str, object]) -> None:
     console.print("The counts end at this error:", style="bold red")
     for name, value in error.items():
         if name != "retryable":
-            console.print(f"  {name.replace('_', ' ')}: {value}", soft_wrap=True)
+            console.print(f"  {name.replace('_', ' ')}: {value}")
 
 
 def _time(timestamp_s: int) -> str:

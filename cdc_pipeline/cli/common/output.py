@@ -188,18 +188,16 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
     sentence = error.what if isinstance(error, CdcError) else said_by(error)
     first, *more = folded(f"Error: {sentence}", width=width)
     head = ("Error:", "bold red")
-    console.print(styled(head, first.removeprefix("Error:")), soft_wrap=True)
+    console.print(styled(head, first.removeprefix("Error:")))
     for line in more:
-        console.print(styled(line), soft_wrap=True)
+        console.print(styled(line))
     for label, part in error.details() if isinstance(error, CdcError) else ():
         indent = 2 + LABEL_WIDTH
         first, *more = folded(part, width=None if width is None else width - indent)
         style = "cyan" if label == "next" else ""
-        console.print(
-            styled("  ", (f"{label:<{LABEL_WIDTH}}", "dim"), (first, style)), soft_wrap=True
-        )
+        console.print(styled("  ", (f"{label:<{LABEL_WIDTH}}", "dim"), (first, style)))
         for line in more:
-            console.print(styled(" " * indent, (line, style)), soft_wrap=True)
+            console.print(styled(" " * indent, (line, style)))
 
 
 def folded(text: str, *, width: int | None) -> list[str]:

@@ -54,7 +54,7 @@ class Bars:
         return self
 
     def _print_log(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True)
+        self._console.print(line)
 
     def __exit__(self, *_: object) -> None:
         print_log_with(None)
@@ -79,11 +79,10 @@ class ProgressObserver(Bars, RunObserver):
         self._progress.update(self._task, total=plan.bytes_between)
         stops = f"stops {plan.limit}; at most " if plan.limit else ""
         self._console.print(
-            f"{plan.source}: {plan.start} to {plan.end}, {stops}{plan.bytes_between:,} bytes",
-            soft_wrap=True,
+            f"{plan.source}: {plan.start} to {plan.end}, {stops}{plan.bytes_between:,} bytes"
         )
         for warning in plan.warnings:
-            self._console.print(f"  note: {warning}", soft_wrap=True)
+            self._console.print(f"  note: {warning}")
 
     def progressed(
         self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int
@@ -102,8 +101,7 @@ class ProgressObserver(Bars, RunObserver):
         interval = cut.interval
         self._console.print(
             f"  batch {cut.batch_number}: {count_of(interval.transactions_applied, 'transaction')} "
-            f"up to {interval.end}",
-            soft_wrap=True,
+            f"up to {interval.end}"
         )
 
 
@@ -126,14 +124,13 @@ class OperationProgress(Bars, RunObserver):
         self._tasks, self._first = {}, {}
         goes_on = "continues" if resumed else "begins"
         self._console.print(
-            f"{state.kind} {state.operation_id} {goes_on}: {', '.join(state.sources)}",
-            soft_wrap=True,
+            f"{state.kind} {state.operation_id} {goes_on}: {', '.join(state.sources)}"
         )
 
     def step(self, text: str) -> None:
         self._progress.update(self._step, description=text[:40])
         if text != self._last_step:
-            self._console.print(f"  {text}", soft_wrap=True)
+            self._console.print(f"  {text}")
         self._last_step = text
 
     def operation_progressed(self, state: Operation, progress: ReadSoFar) -> None:

@@ -30,12 +30,12 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     if report.tables:
         show_tables(report.tables)
     for name, number in sorted(report.quarantine.items()):
-        out.print(f"{name}: {count_of(number, 'row')} in quarantine", soft_wrap=True)
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine")
     for name, suspension in sorted(report.suspended.items()):
-        out.print(sentence(name, suspension), soft_wrap=True)
+        out.print(sentence(name, suspension))
     proof = report.proof
     for warning in () if proof is None else proof.warnings:
-        out.print(warning, soft_wrap=True, markup=False)
+        out.print(warning, markup=False)
     show_differing({} if proof is None else proof.tables)
     if report.ddl:
         out.print(ddl_table(report.ddl))
@@ -78,7 +78,7 @@ def show_differing(proofs: Mapping[str, TableProof]) -> None:
     out = results()
     for name, proof in sorted(proofs.items()):
         for key in () if proof.differing is None else proof.differing.keys:
-            out.print(f"  {name}: {key}", soft_wrap=True, markup=False)
+            out.print(f"  {name}: {key}", markup=False)
 
 
 def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
@@ -111,7 +111,7 @@ def show_tables(tables: Mapping[str, TableReport]) -> None:
                 f"{name}: rescued in {of_table.rescued_rows:,} rows: "
                 f"{rescued_text(of_table.rescued)}"
             )
-            out.print(text, soft_wrap=True)
+            out.print(text)
     out.print()
 
 

@@ -27,8 +27,10 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **settings)
 
     def print(self, *objects: Any, **settings: Any) -> None:
+        """A text stays on its line, which the terminal folds; tables are folded here."""
         cleared()
-        super().print(*objects, **settings)
+        is_text = all(isinstance(one, str | Text) for one in objects)
+        super().print(*objects, **{"soft_wrap": is_text, **settings})
 
     def render_str(self, text: str, **settings: Any) -> Text:
         # Before `Text` drops some of it.
