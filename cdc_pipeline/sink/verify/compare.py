@@ -131,7 +131,11 @@ def compare(
         return result
     if start is None:
         open_rows(sides.path, readable_state(sides.path, sides.version))  # says what Spark reads
-        raise TooLargeError("the comparison of the table needs Spark")
+        is_large = in_memory.source_side(sides, ()) is not None and not (
+            sides.layouts or sides.column_defaults  # which Spark follows, whatever the size
+        )
+        kind = TooLargeError if is_large else SparkNeededError
+        raise kind("the comparison of the table needs Spark")
     session = new_session(start())
     files = source.files()
     # The result is read without Spark: there Spark's own form of a timestamp holds no year before

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.errors import SparkNeededError
+from cdc_pipeline.lake.records import ColumnDefault, RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE
@@ -29,6 +30,7 @@ from cdc_pipeline.sink.verify import scratch as scratches
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
+    TooLargeError,
     compare,
     duplicate_keys,
     highest_seq,
@@ -243,6 +245,19 @@ def test_k22_a_table_that_another_program_changed_is_left_to_spark(
     sides, scratch = changes(tmp_path / "t", **{name: values}), Scratch(tmp_path / "s", tmp_path)
     with pytest.raises(AskedError):
         compare(ask, sides, scratch.rows(), folder=scratch.new_folder())
+
+
+def test_k17_what_spark_alone_compares_is_not_told_as_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides, scratch = changes(tmp_path / "t"), Scratch(tmp_path / "s", tmp_path)
+    monkeypatch.setattr(StoredRows, "tables", property(lambda _: None))  # more than are held
+    default = ColumnDefault(column="id", delta_type="int", value="1", seq="5")
+    by_spark = replace(sides, column_defaults=(default,))
+    for these, kind in ((sides, TooLargeError), (by_spark, SparkNeededError)):
+        with pytest.raises(SparkNeededError) as refused:
+            compare(None, these, scratch.rows(), folder=scratch.new_folder())
+        assert type(refused.value) is kind
 
 
 @pytest.mark.parametrize(("key", "held", "buckets"), [(("id",), 9, 4), ((), 3, 1)])
