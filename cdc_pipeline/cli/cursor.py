@@ -70,7 +70,7 @@ def show(settings: Settings, *, source: str) -> None:
     show_result(
         settings,
         view,
-        lambda view: _show_view(view, skipped),
+        lambda of: results().print(facts(f"Cursor of {source}", _facts_of(of, skipped))),
         code=int(view.stops),
         events_passed_over=skipped,
     )
@@ -214,10 +214,6 @@ def _show_change(change: CursorChange) -> None:
         *(("it means", text) for text in change.consequences),
     ]
     notes().print(facts(f"{change.kind} the cursor of {change.source}", rows))
-
-
-def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
-    results().print(facts(f"Cursor of {view.source}", _facts_of(view, skipped)))
 
 
 def _facts_of(view: CursorView, skipped: tuple[str, ...]) -> Iterator[tuple[str, str]]:

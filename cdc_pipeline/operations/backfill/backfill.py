@@ -129,7 +129,9 @@ def backfill(
     ) as (folder, state):
         side.check_same(state, asked)
         if state.is_over:
-            return _already_done(side, state)
+            place = f"its lake is at the end of its range, {state.end}"
+            reason = f"the backfill was done before: {place}"
+            return _report(side, state, outcome="nothing_new", reason=reason)
         with folder.leaving_nothing(unless=side.is_begun):
             return _fill(side, folder, state, parallel, observer, run_id)
 
@@ -192,11 +194,6 @@ class _CountingObserver(RelayObserver):
             0, Progress(tables=tables, high_journal=place.journal, high_offset=place.offset)
         )
         super().published(cut)
-
-
-def _already_done(side: BackfillLake, state: Operation) -> BackfillReport:
-    reason = f"the backfill was done before: its lake is at the end of its range, {state.end}"
-    return _report(side, state, outcome="nothing_new", reason=reason)
 
 
 def _report(side: BackfillLake, state: Operation, **more: Any) -> BackfillReport:

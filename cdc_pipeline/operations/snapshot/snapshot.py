@@ -153,16 +153,12 @@ class _Snapshot:
             )
         if self._done.refused:
             raise self._done.refused[0]
-        if tables is None:
-            self._check_matched()
+        if tables is None:  # as a run does at its end; everything else is done
+            cursor, _ = self.main.state()
+            unmatched = nothing_matched(self.main.config, self.source.tables(), cursor)
+            if unmatched is not None:
+                raise unmatched
         return self._report(tables, began_s, began_cpu_s)
-
-    def _check_matched(self) -> None:
-        """As a run does at its end; everything else is done."""
-        cursor, _ = self.main.state()
-        error = nothing_matched(self.main.config, self.source.tables(), cursor)
-        if error is not None:
-            raise error
 
     # -- what is to be done ------------------------------------------------------------------------
 

@@ -107,7 +107,8 @@ def verify(
     captures, proofs = Captures(main), proof_file(sink.paths)
     with verify_lock(sink.paths) as scratch:
         known = None if config.verify is None else proofs.read()
-        context = VerifyContext(config, options, sink, scratch, captures, on_step or _nobody)
+        told = on_step or (lambda _step: None)
+        context = VerifyContext(config, options, sink, scratch, captures, told)
         tables = _Verification(context).tables()
         if known is not None:
             proofs.write(_with_proved(known, tables))
@@ -118,10 +119,6 @@ def verify(
         cpu_seconds=time.process_time() - started[1],
         spark_started=sink.spark_started or main.spark_started,
     )
-
-
-def _nobody(_step: Step) -> None:
-    pass
 
 
 def _with_proved(proofs: Proofs, tables: Mapping[str, TableVerified]) -> Proofs:

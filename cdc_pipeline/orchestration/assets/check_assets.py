@@ -25,7 +25,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
-from cdc_pipeline.orchestration.events.follows import FOLLOWS, follows_result
+from cdc_pipeline.orchestration.events.follows import FOLLOWS, as_result, follows_evaluation
 from cdc_pipeline.orchestration.events.proved import PROVED, proved_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
@@ -154,7 +154,8 @@ def _follow_results(
     targets = {} if cut is None else cut.cursor.targets
     for table in tables:
         if table in targets:
-            yield follows_result(config, translator, table, targets[table].suspended)
+            held = targets[table].suspended
+            yield as_result(follows_evaluation(config, translator, table, held))
 
 
 def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:

@@ -44,12 +44,6 @@ def follows_evaluation(
     )
 
 
-def follows_result(
-    config: PipelineConfig, translator: CdcTranslator, table: str, held: Suspension | None
-) -> dg.AssetCheckResult:
-    return as_result(follows_evaluation(config, translator, table, held))
-
-
 def as_result(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckResult:
     """As a check that is executed by itself returns it."""
     return dg.AssetCheckResult(
