@@ -11,7 +11,6 @@ from cdc_pipeline.errors import (
     JournalMissingError,
     PositionError,
     SourceIdentityError,
-    StatementError,
 )
 from cdc_pipeline.operations.snapshot.side import SnapshotLake, log_is_gone
 from cdc_pipeline.position.position import Position
@@ -60,26 +59,22 @@ class SnapshotSource:
 
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
         """Present columns of tables; tables missing or unknown are left out."""
-        try:
+        with self.server.no_refusal():
             catalog = read_catalog(
                 self.server, lambda database, table: table_name(database, table) in names
             )
             return {schema.full_name: schema for schema, _ in catalog.tables.values()}
-        except StatementError as error:
-            raise self.server.unexpected(error) from None
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
         """The catalog's estimates: rows of tables, and bytes of an average row."""
         sizes = {}
         for name in names:
-            try:
+            with self.server.no_refusal():
                 rows = self.server.rows(
                     "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM "
                     "information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
                     split_table_name(name),
                 )
-            except StatementError as error:
-                raise self.server.unexpected(error) from None
             if rows:
                 sizes[name] = (
                     rows[0].optional_number("table_rows", 0),

@@ -152,10 +152,8 @@ def placed_catalog(
     """The catalog, and which tables had DDL between `since` and its reading. Raises what reading
     the log raises: SourceError, BinlogError; the server refuses to return its catalog.
     """
-    try:
+    with server.no_refusal():
         return _placed_catalog(server, source, captured, since=since)
-    except StatementError as error:
-        raise server.unexpected(error) from None
 
 
 def _placed_catalog(

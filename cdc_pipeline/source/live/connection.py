@@ -19,7 +19,7 @@ import contextlib
 import re
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -298,10 +298,8 @@ class ServerConnection:
         """By lower-case name, all for (); those that the server lacks are left out."""
         marks = ", ".join(["%s"] * len(names))
         only = f" WHERE Variable_name IN ({marks})" if names else ""
-        try:
+        with self.no_refusal():
             return self.pairs(f"SHOW GLOBAL VARIABLES{only}", names)
-        except StatementError as error:
-            raise self.unexpected(error) from None
 
     def pairs(self, sql: str, arguments: Sequence[object] = ()) -> dict[str, str]:
         names, rows = self.query(sql, arguments)
@@ -338,10 +336,8 @@ class ServerConnection:
 
     def log_status(self) -> AnswerRow:
         """The one row of SHOW BINARY LOG STATUS or SHOW MASTER STATUS. Raises as `end_position`."""
-        try:
+        with self.no_refusal():
             rows = self.first_known(_STATUS_STATEMENTS)
-        except StatementError as error:
-            raise self.unexpected(error) from None
         if not rows:
             raise ServerSettingError(
                 f"{self.address} writes no binary log",
@@ -369,10 +365,8 @@ class ServerConnection:
 
     def journals(self) -> list[JournalInfo]:
         """Oldest first; sizes as positions count them."""
-        try:
+        with self.no_refusal():
             rows = self.rows("SHOW BINARY LOGS")
-        except StatementError as error:
-            raise self.unexpected(error) from None
         return [
             JournalInfo(
                 journal=row.text("log_name"),
@@ -404,17 +398,15 @@ class ServerConnection:
 
     def replicas(self) -> list[AnswerRow] | None:
         """Those registered with the server; None if the account may not see them."""
-        try:
-            return self.first_known(_REPLICA_STATEMENTS)
-        except StatementError as error:
-            if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
-                return None
-            raise self.unexpected(error) from None
+        return self._shown(_REPLICA_STATEMENTS)
 
     def replication(self) -> list[AnswerRow] | None:
         """How the server itself replicates, a row a source; None if the account may not see it."""
+        return self._shown(_REPLICATION_STATEMENTS[self.flavor])
+
+    def _shown(self, statements: tuple[str, ...]) -> list[AnswerRow] | None:
         try:
-            return self.first_known(_REPLICATION_STATEMENTS[self.flavor])
+            return self.first_known(statements)
         except StatementError as error:
             if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
                 return None
@@ -472,6 +464,14 @@ class ServerConnection:
     def status_privilege(self) -> str:
         return status_privilege(self.flavor)
 
+    @contextlib.contextmanager
+    def no_refusal(self) -> Iterator[None]:
+        """What the server refuses in this block, no caller expects."""
+        try:
+            yield
+        except StatementError as error:
+            raise self.unexpected(error) from None
+
     def unexpected(self, error: StatementError) -> CdcError:
         """For a refused statement that no caller expects."""
         got = f"error {error.number}: {error.text}"
@@ -484,10 +484,8 @@ class ServerConnection:
         )
 
     def _require(self, sql: str, columns: int = 1) -> Row:
-        try:
+        with self.no_refusal():
             rows = self.query(sql)[1]
-        except StatementError as error:
-            raise self.unexpected(error) from None
         if not rows or len(rows[0]) != columns:
             raise unexpected(
                 self.address,

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.programs import Disturbance, Program, ProgramKind, StoredPrograms
@@ -60,7 +59,7 @@ def placed_programs(
     """All programs, with what changed them between `since` and now; None if the account may not
     see all. Raises what reading the log raises: SourceError, BinlogError; no connection.
     """
-    try:
+    with server.no_refusal():
         if not _sees_all(server):
             return None
         programs = [
@@ -70,8 +69,6 @@ def placed_programs(
         ]
         is_mariadb, end = server.flavor == "mariadb", server.end_position()
         return StoredPrograms(programs, _disturbances(source, since, end, is_mariadb=is_mariadb))
-    except StatementError as error:
-        raise server.unexpected(error) from None
 
 
 def _body(row: AnswerRow) -> str | None:

@@ -120,12 +120,10 @@ def wait_committed(
 
 def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
     if position.gtid_set and server.uses_gtids:
-        try:
+        with server.no_refusal():
             return bool(
                 server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,))
             )
-        except StatementError as error:
-            raise server.unexpected(error) from None
     if position.order <= _newest_journal(server).order:
         return True
     if position.order > server.end_position().order:
