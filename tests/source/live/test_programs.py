@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ def test_k29_a_rename_is_seen_in_the_mode_of_its_session(sql_mode: int, is_renam
         query=lambda _sql: ((), [("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`",)]),
         rows=lambda _sql: [],
         end_position=lambda: Position(chunk.journal, chunk.end_offset),
+        no_refusal=nullcontext,
     )
     source: Any = SimpleNamespace(
         chunks=lambda _start, _end: (chunk for chunk in (chunk,)),
