@@ -64,7 +64,7 @@ class Action:
     """One action of ALTER TABLE.
 
     Attributes:
-        name: the column, index, option, engine or table concerned; "" if none.
+        name: the column, index, option or engine concerned; "" if none.
         new_name: of RENAME COLUMN and CHANGE.
         column: the definition of ADD COLUMN, MODIFY and CHANGE.
         if_exists: IF EXISTS or IF NOT EXISTS is written.
@@ -73,6 +73,8 @@ class Action:
         charset: of CONVERT TO, and of an option that is one.
         value: of any other option.
         visible: of a column.
+        table: the new name of RENAME, or the table that a partition is exchanged with, converted
+            to or made of; its database is "" if none is written.
         text: as it is written.
     """
 
@@ -86,6 +88,7 @@ class Action:
     charset: NamedCharset | None = None
     value: str = ""
     visible: bool = True
+    table: tuple[str, str] | None = None
     text: str = ""
 
 
@@ -100,7 +103,7 @@ def alter_actions(tokens: TokenReader) -> tuple[Action, ...]:
     """In order; the reader is after the table's name."""
     actions: list[Action] = []
     while not tokens.at_end():
-        if tokens.modes.unknown_bits or (not actions and tokens.at(",")):
+        if not actions and tokens.at(","):
             return (_unknown(tokens),)
         actions.extend(_action(tokens))
         if tokens.take(","):
@@ -108,6 +111,9 @@ def alter_actions(tokens: TokenReader) -> tuple[Action, ...]:
                 actions.append(_unknown(tokens))
         elif not tokens.at_end() and not _may_follow_without_comma(tokens, actions[-1]):
             actions.append(_unknown(tokens))
+    if actions and tokens.modes.unknown_bits:
+        uncertain = Action(_A.UNKNOWN, text=actions[0].text)
+        return (uncertain, *(action for action in actions if action.table is not None))
     return tuple(actions)
 
 
@@ -345,11 +351,21 @@ def _modify(tokens: TokenReader) -> Action:
 def _convert(tokens: TokenReader) -> Action:
     """``CONVERT TO CHARACTER SET name [COLLATE name]``, or MariaDB's of partitions."""
     tokens.next()
-    if tokens.at_any("PARTITION", "TABLE"):
-        return _rest(tokens, _A.PARTITION_ROWS)
+    if tokens.at("TABLE"):
+        return _with_table(tokens, "TABLE")
+    if tokens.at("PARTITION"):
+        return _with_table(tokens, "TO", "TABLE")
     certain(tokens.take("TO"))
     charset = certain(take_charset(tokens)).then(take_charset(tokens) or NamedCharset())
     return Action(_A.CONVERT_CHARSET, charset=charset)
+
+
+def _with_table(tokens: TokenReader, *words: str) -> Action:
+    """Of a partition; `words` stand before the table."""
+    while not tokens.at_end() and not tokens.at(*words):
+        tokens.next()
+    table = tokens.table("") if tokens.take(*words) else None
+    return replace(_rest(tokens, _A.PARTITION_ROWS), table=table)
 
 
 def _rename(tokens: TokenReader) -> Action:
@@ -362,8 +378,7 @@ def _rename(tokens: TokenReader) -> Action:
         certain(tokens.take("TO"))
         return Action(_A.RENAME_COLUMN, old, certain(tokens.name()), if_exists=if_exists)
     tokens.take_any("TO", "AS", "=")
-    table = certain(tokens.table(""))
-    return Action(_A.RENAME_TABLE, ".".join(filter(None, table)))
+    return Action(_A.RENAME_TABLE, table=certain(tokens.table("")))
 
 
 def _partition(tokens: TokenReader) -> Action | None:
@@ -372,7 +387,9 @@ def _partition(tokens: TokenReader) -> Action | None:
         return _all(tokens, _A.TABLESPACE)
     if key == "PARTITION" and follows == "BY":
         return _all(tokens, _A.PARTITION)
-    if follows == "PARTITION" and key in ("DISCARD", "IMPORT", "TRUNCATE", "EXCHANGE"):
+    if follows == "PARTITION" and key == "EXCHANGE":
+        return _with_table(tokens, "WITH", "TABLE")
+    if follows == "PARTITION" and key in ("DISCARD", "IMPORT", "TRUNCATE"):
         return _all(tokens, _A.PARTITION_ROWS)
     if follows == "PARTITION" and key in _PARTITION_VERBS:
         first = tokens.index

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
-from cdc_pipeline.schema.ddl.alter import alter_actions, unique_key
+from cdc_pipeline.schema.ddl.alter import ActionKind, alter_actions, unique_key
 from cdc_pipeline.schema.ddl.create import CreatedTable, created_table
 from cdc_pipeline.schema.ddl.dml import dml_tables
 from cdc_pipeline.schema.ddl.options import database_charset, take_option
@@ -364,15 +364,21 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
         if table is None:
             return Statement(_K.UNKNOWN, "ALTER TABLE")
         _skip_wait(tokens)
-        others, renames = _other_tables(tokens, table, database)
+        actions = alter_actions(tokens)
+        # A name without a database is in the session's, on both servers, not beside the table.
+        others = [
+            (action.kind, (action.table[0] or database or table[0], action.table[1]))
+            for action in actions
+            if action.table is not None
+        ]
         return Statement(
             _K.ALTER_TABLE,
             "ALTER TABLE",
-            (table, *others),
-            renames,
+            (table, *(other for _, other in others)),
+            tuple((table, other) for kind, other in others if kind is ActionKind.RENAME_TABLE),
             if_exists=if_exists,
             ignore=ignore,
-            actions=alter_actions(tokens),
+            actions=actions,
         )
     tokens.index = here
     if tokens.take_any("DATABASE", "SCHEMA"):
@@ -396,44 +402,6 @@ def _skip_wait(tokens: TokenReader) -> None:
         tokens.next()
         tokens.next()
     tokens.take("NOWAIT")
-
-
-def _other_tables(
-    tokens: TokenReader, table: TableName, database: str
-) -> tuple[tuple[TableName, ...], tuple[tuple[TableName, TableName], ...]]:
-    """Of ALTER TABLE: its new name, and one that a partition is exchanged with or created from."""
-    # A new name without a database is in the session's, on both servers, not beside the table.
-    database = database or table[0]
-    here = tokens.index
-    others: list[TableName] = []
-    renames: list[tuple[TableName, TableName]] = []
-    while not tokens.at_end():
-        other = None
-        if tokens.at("RENAME") and tokens.peek(1).key not in ("COLUMN", "INDEX", "KEY"):
-            tokens.next()
-            tokens.take_any("TO", "AS", "=")
-            other = tokens.table(database)
-            if other is not None:
-                renames.append((table, other))
-        elif tokens.at("EXCHANGE", "PARTITION"):
-            while not tokens.at_end() and not tokens.at("WITH", "TABLE"):
-                tokens.next()
-            tokens.take("WITH", "TABLE")
-            other = tokens.table(database)
-        elif tokens.at("CONVERT", "PARTITION"):  # MariaDB: CONVERT PARTITION p TO TABLE t
-            while not tokens.at_end() and not tokens.at("TO", "TABLE"):
-                tokens.next()
-            tokens.take("TO", "TABLE")
-            other = tokens.table(database)
-        elif tokens.take("CONVERT", "TABLE"):  # MariaDB: CONVERT TABLE t TO PARTITION ...
-            other = tokens.table(database)
-        if other is not None:
-            others.append(other)
-        if not tokens.skip_to_comma():
-            break
-        tokens.take(",")
-    tokens.index = here
-    return tuple(others), tuple(renames)
 
 
 def _drop(tokens: TokenReader, database: str) -> Statement:
