@@ -22,7 +22,7 @@ from typing import Final, Literal
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind, TableName
-from cdc_pipeline.schema.ddl.tokens import Uncertain
+from cdc_pipeline.schema.ddl.tokens import Uncertain, certain
 from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
@@ -35,9 +35,9 @@ from cdc_pipeline.schema.evolution.statement_context import (
     TableChange,
 )
 from cdc_pipeline.schema.evolution.steps import RemoveRows, returns_to_earlier_columns
-from cdc_pipeline.schema.source_table import altered, comments_of
+from cdc_pipeline.schema.source_table import altered, comments_of, created
 from cdc_pipeline.schema.target_spec import RecordedSource
-from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
+from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.text.table_names import table_name
 
 _K = StatementKind
@@ -57,23 +57,23 @@ def create(context: StatementContext) -> Decision:
             raise context.unsupported(
                 "the table is recreated, but its target still has rows of the old one", table
             )
-    created = _created(context)
-    if isinstance(created, str):
+    target = _created(context)
+    if isinstance(target, str):
         if known is None:
-            return context.decided(f"{created}: {_FROM_MAP}")
+            return context.decided(f"{target}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
         emptied = _emptied(context, table, known, "drop_table")
         return context.decided(
-            f"{created}: the target is emptied now, and recreated from its first table map",
+            f"{target}: the target is emptied now, and recreated from its first table map",
             [replace(emptied, known=known.as_gone(), empties=True)],
         )
-    count = len(created.source.columns)
+    count = len(target.source.columns)
     if known is None:
-        return context.decided(f"creates the target with {count} columns", creates=(created,))
+        return context.decided(f"creates the target with {count} columns", creates=(target,))
     if known.shared:
         what = "its table is recreated, and others share the target"
         raise context.contradiction(known, table, what, "shard_column")
-    recreated = TableChange(table, KnownTable(created.source, name=known.name), replaces=True)
+    recreated = TableChange(table, KnownTable(target.source, name=known.name), replaces=True)
     return context.decided(f"recreates the target, empty, with {count} columns", [recreated])
 
 
@@ -85,25 +85,21 @@ def _created(context: StatementContext) -> CreateTarget | str:
         if like is None or not like.schema.primary_key:
             return "LIKE another table"
         schema, known = like.schema, context.recorded(statement.reads[0])
-        source = RecordedSource(
-            columns=target_columns(schema),
-            key=schema.key_names,
-            comments=() if known is None else known.source.comments,
-        )
-        return CreateTarget(table, source, may_exist=statement.if_not_exists)
-    if statement.kind is _K.CREATE_TABLE_SELECT:
+        comments = () if known is None else known.source.comments
+    elif statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
-    created = statement.created
-    if created is None:
-        return "its columns cannot be read with certainty"
-    check_column_names(table_name(*table), [column.name for column in created.columns])
-    if not created.primary_key:
+    else:
+        try:
+            text, is_mariadb = certain(statement.created), statement.is_mariadb
+            # A charset of the database that makes bytes of text is found by the first table map.
+            schema = created(table, text, database_charset="", is_mariadb=is_mariadb).schema
+        except Uncertain:
+            return "its columns cannot be read with certainty"
+        comments = comments_of({"": text.comment} | {c.name: c.comment for c in text.columns})
+    columns = target_columns(schema)
+    if not schema.primary_key:
         return "its text has no primary key"
-    columns = tuple(
-        TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns
-    )
-    texts = {"": created.comment} | {c.name: c.comment for c in created.columns}
-    source = RecordedSource(columns=columns, key=created.primary_key, comments=comments_of(texts))
+    source = RecordedSource(columns=columns, key=schema.key_names, comments=comments)
     return CreateTarget(table, source, may_exist=statement.if_not_exists)
 
 
