@@ -47,7 +47,7 @@ from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore, ResumeP
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
-from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
+from cdc_pipeline.run.capture.capture_session import CaptureContext, open_session
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.segments.segment import SegmentCommitter
@@ -296,7 +296,9 @@ class _Filling:
         run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
         session = open_session(
             context,
-            ReadRange(run, source, batch.cursor),
+            run,
+            source,
+            batch.cursor,
             targets=targets_at(config, batch.cut),
             parking=self.batch.sink.parking(epoch=batch.cursor.epoch),
             begin=lambda _number: batch.rows,

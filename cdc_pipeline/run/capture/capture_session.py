@@ -1,7 +1,7 @@
 """A stretch of the log, and the state that advances while its changes are applied.
 
 The stretch of a run, of a target that catches up (K4), and of a backfill's segment are built alike.
-They differ in their committer and in `ReadRange.of_plan`.
+They differ in their committer and in `of_plan`.
 
 Rules of the overlap with another server's log, after a switch without GTIDs (K7):
 - Until a transaction appears that was committed later than everything applied before the switch, no
@@ -48,36 +48,24 @@ class CaptureContext(Publisher):
     began_cpu_s: float = field(default_factory=time.process_time)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """The part of the log that is read, and for whom.
+@dataclass(slots=True)
+class CaptureSession:
+    """A stretch of the log with the state of its stages.
 
     Attributes:
         cursor: of the source before it.
-        left: where another server's log was left that this part goes on from; None if there is
-            none, or if the two overlap (K7).
-        of_plan: the tables that the plan of the source's own run knows, with or without a target: a
-            failure of one table alone suspends it then (K4), and the range may begin in an overlap
-            (K7). None otherwise: a failure stops it.
+        of_plan: tables that the plan of the source's own run knows, with or without a target: a
+            failure of one alone suspends it (K4), and the stretch may begin in an overlap (K7).
+            None otherwise: a failure stops it.
+        targets: as of the staged changes; the drain and the committer set it.
+        place: how far its transactions are staged.
+        schemas, history: written before what refers to them; no `history` with GTIDs.
     """
 
     run: LogRange
     source: Source
     cursor: CursorState | None
-    left: int | None = None
-    of_plan: Collection[str] | None = None
-
-
-@dataclass(slots=True)
-class CaptureSession:
-    """A stretch of the log with the state of its stages.
-
-    `targets`: what is known of them behind the staged changes; the drain and the committer set it.
-    `place`: how far its transactions are staged. `schemas` and `history` (None with GTIDs) are
-    written before the record or cursor that refers to them.
-    """
-
-    section: ReadRange
+    of_plan: Collection[str] | None
     identity: ServerIdentity
     store: RingStore
     targets: Targets
@@ -90,7 +78,7 @@ class CaptureSession:
 
     @property
     def epoch(self) -> int:
-        return self.section.run.epoch
+        return self.run.epoch
 
     def resume_position(self) -> Position:
         """The end of the last whole transaction, or before the oldest open prepared one: a target
@@ -105,24 +93,32 @@ class CaptureSession:
 
 def open_session(
     context: CaptureContext,
-    section: ReadRange,
+    run: LogRange,
+    source: Source,
+    cursor: CursorState | None,
     *,
     targets: Targets,
     parking: XaParking,
     begin: Callable[[int], StagedBatch] | None = None,
+    left: int | None = None,
+    of_plan: Collection[str] | None = None,
 ) -> CaptureSession:
-    """`begin` begins a batch of a number; LakeStateError if the schema history is damaged."""
-    config, run, source, cursor = context.config, section.run, section.source, section.cursor
-    identity = source.identity
+    """`begin` begins a batch of a number. `left`: where another server's log was left that this
+    one goes on from without an overlap (K7). LakeStateError: the schema history is damaged.
+    """
+    config, identity = context.config, source.identity
     until_us = history = None
-    if section.of_plan is not None:
+    if of_plan is not None:
         until_us = run.overlap_until_us
         history = history_writer(config, start=run.start, end=run.end, flavor=identity.flavor)
     if until_us is not None:
         targets = targets.without_exactness()  # what the overlap does not skip may come twice (K12)
 
     return CaptureSession(
-        section=section,
+        run=run,
+        source=source,
+        cursor=cursor,
+        of_plan=of_plan,
         identity=identity,
         store=build_store(config),
         targets=targets,
@@ -140,7 +136,7 @@ def open_session(
             run=run,
             cursor=cursor,
             captured=targets.keeps_history,
-            left=section.left,
+            left=left,
         ),
         history=history,
     )

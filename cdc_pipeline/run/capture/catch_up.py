@@ -48,7 +48,6 @@ from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
     CaptureSession,
-    ReadRange,
     before_begin,
     open_session,
 )
@@ -302,7 +301,10 @@ class CatchUp:
         left = held.seq if held.epoch != cursor.epoch else None
         session = open_session(
             self._context,
-            ReadRange(run, source, cursor, left=left),
+            run,
+            source,
+            cursor,
+            left=left,
             targets=targets_at(config, self._cut, cursor, catching_up=name),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.

@@ -54,7 +54,7 @@ class Committer:
         start_reasons: tuple[str, ...] = (),
     ) -> None:
         self.cut: Cut | None = None
-        self.cursor = session.section.cursor
+        self.cursor = session.cursor
         self._context = context
         self._session = session
         self._done = RunSummary() if done is None else done

@@ -46,7 +46,7 @@ class Drain:
     def __init__(
         self, context: CaptureContext, session: CaptureSession, committer: Committer
     ) -> None:
-        config, section = context.config, session.section
+        config = context.config
         rules = StatementRules(
             session.targets.tables,
             is_mariadb=session.identity.flavor == "mariadb",
@@ -59,12 +59,12 @@ class Drain:
         self._committer = committer
         self._reader = Reader(
             config,
-            section.run,
-            section.source,
+            session.run,
+            session.source,
             store=session.store,
             rules=rules,
             on_position=context.positions.persist
-            if context.positions is not None and section.of_plan is not None
+            if context.positions is not None and session.of_plan is not None
             else None,
         )
         self._interpreter = Interpreter(
@@ -93,7 +93,7 @@ class Drain:
             self._drain()
         except BaseException:
             store.stop()
-            self._session.section.source.close()
+            self._session.source.close()
             raise
         finally:
             store.stop()
@@ -125,7 +125,7 @@ class Drain:
             if self._committer.is_due():
                 self._committer.commit()
         if self._reader.reached_end:
-            session.place.reach(session.section.run.end)
+            session.place.reach(session.run.end)
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error

@@ -9,7 +9,7 @@ from cdc_pipeline.errors import PositionError
 from cdc_pipeline.lake.records import Interval, Note
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.capture.capture_session import CaptureContext, ReadRange, open_session
+from cdc_pipeline.run.capture.capture_session import CaptureContext, open_session
 from cdc_pipeline.run.capture.commit import Committer, cursor_state
 from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState
@@ -32,13 +32,11 @@ def read_in_sequence(
     config, cursor = context.config, state.cursor
     session = open_session(
         context,
-        ReadRange(
-            resolved,
-            source,
-            cursor,
-            left=_left(resolved, cursor),
-            of_plan=resolved.plan.tables,
-        ),
+        resolved,
+        source,
+        cursor,
+        left=_left(resolved, cursor),
+        of_plan=resolved.plan.tables,
         targets=targets_at(config, state.cut, cursor),
         parking=context.sink.parking(
             epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa

@@ -59,7 +59,7 @@ def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -
     """None if the failure stops the run. Targets stay at the last whole transaction."""
     return suspend_for(
         error,
-        session.section.of_plan,
+        session.of_plan,
         targets,
         batch_number=session.stager.number,
         at=session.resume_position(),

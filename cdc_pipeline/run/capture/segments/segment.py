@@ -30,7 +30,6 @@ from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
-    ReadRange,
     open_session,
 )
 from cdc_pipeline.run.capture.commit import Committer
@@ -141,7 +140,9 @@ def _decoded(task: Segment, inputs: WaveInputs) -> SegmentResult:
     run = LogRange(start, replace(start, offset=task.stop), epoch=inputs.epoch)
     session = open_session(
         context,
-        ReadRange(run, source, cursor),
+        run,
+        source,
+        cursor,
         targets=targets_at(config, cut, cursor),
         parking=XaParking(sink.paths, epoch=inputs.epoch, check_lock=lambda: None),
         begin=lambda number: StagedBatch(
