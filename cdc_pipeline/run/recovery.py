@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.run.publish import Publisher
 
@@ -17,13 +17,14 @@ from cdc_pipeline.run.publish import Publisher
 class Recovered:
     """The state that a run resumes from.
 
-    `finished`: the cut of a batch that was recorded. `failing`: targets that are not as the last
-    cut says, and why, and that no batch has left behind yet. `suspended_before`: before that
-    batch was finished, or by its record.
+    `finished`: the cut of a batch that an earlier run had recorded. `failing`: targets that are
+    not as the last cut says, and why, and that no batch has left behind yet. `suspended_before`:
+    before that batch was finished, or by its record.
     """
 
-    reconciled: Reconciled
     cut: Cut | None
+    cursor: CursorState | None
+    cursor_reason: str
     finished: Cut | None
     failing: Mapping[str, CdcError]
     suspended_before: frozenset[str]
@@ -72,4 +73,6 @@ def recover(
         publisher.move_to_cut(cut, metadata)
     elif cut is not None:
         sink.cleanup(cut)
-    return Recovered(reconciled, cut, finished, failing, frozenset(suspended))
+    return Recovered(
+        cut, reconciled.cursor, reconciled.reason, finished, failing, frozenset(suspended)
+    )

@@ -133,7 +133,7 @@ class MainLake:
             self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
             publisher = Publisher(sink, self.cursors, self.observer, self.run_id)
             recovered = recover(publisher, leaves=lambda state: state.table in names)
-            cut, cursor = recovered.cut, recovered.reconciled.cursor
+            cut, cursor = recovered.cut, recovered.cursor
             assert cut is not None
             assert cursor is not None
             states = cut.cursor.targets

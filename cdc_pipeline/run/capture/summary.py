@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
-from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
 from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
+from cdc_pipeline.run.recovery import Recovered
 from cdc_pipeline.run.report import (
     CaptureReport,
     TableReport,
@@ -103,20 +103,12 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
-    """A run between two of its steps.
+class RunState(Recovered):
+    """A run between two of its steps; what it suspends itself is not retried at once.
 
-    Attributes:
-        finished: the cut of a batch that an earlier run had recorded.
-        suspended_before: by earlier runs: what this run suspends is not retried at once.
-        main: what was published with the cursor; `others` moved no cursor.
+    `main`: what was published with the cursor; `others` moved no cursor.
     """
 
-    cut: Cut | None
-    cursor: CursorState | None
-    cursor_reason: str
-    finished: Cut | None
-    suspended_before: frozenset[str]
     main: RunSummary = field(default_factory=RunSummary)
     others: tuple[RunSummary, ...] = ()
     read: ReadResult = field(default_factory=ReadResult)

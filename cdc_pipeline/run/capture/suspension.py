@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from cdc_pipeline.errors import (
     CdcError,
@@ -33,7 +33,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession, before_begin
 from cdc_pipeline.run.capture.summary import RunState, RunSummary
-from cdc_pipeline.run.recovery import Recovered, recover
+from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import split_table_name
@@ -145,22 +145,15 @@ def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = N
 def resume(context: CaptureContext) -> RunState:
     """Finish what is recorded, remove what is not (K2, K3)."""
     # Perhaps it leaves all: the remedies that their errors name need a source that goes on (K22).
-    recovered = recover(context, leaves=Routes(context.config).is_followed)
-    cursor = recovered.reconciled.cursor
-    context.sink.discard_parked(None if recovered.cut is None else recovered.cut.cursor, cursor)
-    state = RunState(
-        recovered.cut,
-        cursor,
-        recovered.reconciled.reason,
-        recovered.finished,
-        recovered.suspended_before,
-    )
-    return state.after(_leave_behind(context, recovered))
+    found = recover(context, leaves=Routes(context.config).is_followed)
+    state = RunState(*(getattr(found, known.name) for known in fields(found)))
+    context.sink.discard_parked(None if state.cut is None else state.cut.cursor, state.cursor)
+    return state.after(_leave_behind(context, state))
 
 
-def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
+def _leave_behind(context: CaptureContext, state: RunState) -> RunSummary:
     done = RunSummary()
-    cut, cursor = found.cut, found.reconciled.cursor
+    cut, cursor = state.cut, state.cursor
     if cut is None or cursor is None:
         return done
     is_followed = Routes(context.config).is_followed
@@ -173,7 +166,7 @@ def _leave_behind(context: CaptureContext, found: Recovered) -> RunSummary:
             epoch=cursor.epoch,
             needs_snapshot=True,
         )
-        for name, error in found.failing.items()
+        for name, error in state.failing.items()
         if name not in cursor.suspended
     }
     if new or dropped:
