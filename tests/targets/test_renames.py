@@ -26,7 +26,7 @@ from cdc_pipeline.lake.records import (
 )
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.capture.interpret import check_not_parked
+from cdc_pipeline.run.capture.xa import check_not_parked
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.target_spec import TargetSpec

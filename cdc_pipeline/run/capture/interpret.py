@@ -16,10 +16,8 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -28,37 +26,28 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import seq_of_place
-from cdc_pipeline.errors import CdcError, ContentUnknownError, UnsupportedDdlError
-from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
 from cdc_pipeline.run.capture.suspension import Suspend, suspension_for
-from cdc_pipeline.run.capture.xa import XaPlanner, XaStep
+from cdc_pipeline.run.capture.xa import XaPlanner, XaStep, check_not_parked
 from cdc_pipeline.run.decode.decoding import DecodedRun, DecodedTable, RunDecoder
-from cdc_pipeline.run.decode.statements import StatementRules
+from cdc_pipeline.run.decode.statements import StatementRules, check_not_emptied, notes_of
 from cdc_pipeline.run.decode.transaction_control import (
     ControlReader,
     DecidedStatement,
     Ending,
     TransactionControl,
 )
-from cdc_pipeline.schema.ddl.alter import ActionKind
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.statement_context import Decision, RowPosition
 from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import accepted
 from cdc_pipeline.targets.decided import decided
 from cdc_pipeline.targets.targets import Targets
-from cdc_pipeline.text.table_names import table_name
 
 Unit = Sequence[EventSlice]
-
-_DROPPED_CONSTRAINT_NOTE: Final = "dropped_constraint"
-_REPLACED_TABLE_NOTE: Final = "replaced_table"
-_DROPS_KEY: Final = re.compile(r"DROP\b(?!\s+CHECK\b)", re.IGNORECASE)
-_INDEXES: Final = (ActionKind.INDEX, ActionKind.DROP_PRIMARY_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +151,7 @@ class Interpreter:
             raise
 
     def _read(self, unit: Unit, decided: Decision | None) -> Changes:
-        logged, suspensions, targets = self._statements(unit, decided)
+        logged, suspensions, ddl_notes, targets = self._statements(unit, decided)
         controls = self._controls.read(unit, logged)
         waiting = [part.key for part in controls.waiting]
         decoded = self._decoder.decode(unit, targets, controls.undone, waiting)
@@ -184,7 +173,7 @@ class Interpreter:
             decoded=decoded,
             rows=tuple(rows),
             xa=xa,
-            notes=(*decoded.notes, *_ddl_notes(logged)),
+            notes=(*decoded.notes, *ddl_notes),
             transactions_applied=self._applied(unit, controls, logged, decoded),
         )
 
@@ -210,10 +199,11 @@ class Interpreter:
 
     def _statements(
         self, unit: Unit, decided: Decision | None
-    ) -> tuple[list[DecidedStatement], tuple[Suspend, ...], Targets]:
+    ) -> tuple[list[DecidedStatement], tuple[Suspend, ...], list[Note], Targets]:
         targets = self._session.targets
         logged: list[DecidedStatement] = []
         suspensions: list[Suspend] = []
+        notes: list[Note] = []
         for piece in unit:
             for row in (
                 np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first
@@ -222,11 +212,12 @@ class Interpreter:
                 decision = decided or self._decision(piece, row, query, targets)
                 check_not_parked(decision, parking=self._session.parking, targets=targets)
                 if piece.kind is not SliceKind.STATEMENT:
-                    _check_not_emptied(decision)
+                    check_not_emptied(decision)
                 targets, left = self._learn(piece, row, query, decision, targets)
                 suspensions += left
+                notes += notes_of(decision, query)
                 logged.append(DecidedStatement(piece, row, decision))
-        return logged, tuple(suspensions), targets
+        return logged, tuple(suspensions), notes, targets
 
     def _decision(self, piece: EventSlice, row: int, query: Query, targets: Targets) -> Decision:
         event = piece.chunk.events[row]
@@ -276,99 +267,3 @@ class Interpreter:
             first_us = int(rows.commit_ts_us.min())
             self._overlap.check_changes(following, rows.schema.full_name, first_us=first_us)
             return targets, following
-
-
-def _ddl_notes(logged: Sequence[DecidedStatement]) -> Iterator[Note]:
-    """Of what DDL may hide: no catalog warns of a constraint's cascades once it is gone, and the
-    text says neither that it was a foreign key nor what that did to rows before; a shadow's copy
-    may have left rows out, which is logged under its name alone.
-    """
-    for one in logged:
-        decision, statement, ddl = one.decision, one.decision.statement, one.decision.ddl
-        shadows = {change.name for change in decision.shadows if change.shadow is None}
-        told = [
-            (
-                _DROPPED_CONSTRAINT_NOTE,
-                statement.tables[0],
-                f"constraint `{action.name}` was dropped: rows that its cascades changed before "
-                "are as they were, if the server did not log them",
-            )
-            for action in (() if decision.ignored else statement.actions)
-            if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text)
-        ]
-        if (
-            not decision.ignored
-            and _drops_index(statement)
-            and not parse_query(one.piece.chunk, one.row).foreign_key_checks
-        ):
-            told.append(
-                (
-                    _DROPPED_CONSTRAINT_NOTE,
-                    statement.tables[0],
-                    "an index was dropped with foreign_key_checks=0, and with it the foreign keys "
-                    "that need it, if the table was copied: rows that their cascades changed "
-                    "before are as they were, if the server did not log them",
-                )
-            )
-        told += [
-            (
-                _REPLACED_TABLE_NOTE,
-                table,
-                f"`{before[1]}` replaced the table: rows that cascades of the old one changed, "
-                "and rows that the copy left out as duplicates, are as they were, if the server "
-                "did not log that",
-            )
-            for table, before in statement.came_from.items()
-            if before in shadows and table_name(*table) in ddl.tables
-        ]
-        for kind, table, text in told:
-            yield Note(
-                kind=kind,
-                text=text,
-                journal=ddl.journal,
-                offset=ddl.offset,
-                table=table_name(*table),
-            )
-
-
-def _drops_index(statement: Statement) -> bool:
-    """MariaDB; MySQL keeps an index that a foreign key needs."""
-    kind, actions = statement.kind, statement.actions
-    return statement.is_mariadb and (
-        kind is StatementKind.DROP_INDEX
-        or (kind is StatementKind.CREATE_INDEX and statement.or_replace)
-        or any(one.kind in _INDEXES and _DROPS_KEY.match(one.text) for one in actions)
-    )
-
-
-def _check_not_emptied(decision: Decision) -> None:
-    """ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
-    which only these rows tell the columns or the key.
-    """
-    for change in decision.changes:
-        if change.empties:
-            raise ContentUnknownError(
-                "a table without a primary key is created again, in the transaction of its rows",
-                table=table_name(*change.table),
-                journal=decision.ddl.journal,
-                offset=decision.ddl.offset,
-                got=decision.ddl.sql,
-                next_step="give the table a primary key in its CREATE TABLE",
-            )
-
-
-def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
-    """UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA
-    COMMIT (K8, K28).
-    """
-    for table in dict.fromkeys(old for old, _ in decision.statement.renames):
-        source = table_name(*table)
-        if parking.holds_rows_of(source) and not targets.is_suspended(*table):
-            raise UnsupportedDdlError(
-                "a table is renamed while a prepared XA transaction that changed it is open",
-                table=source,
-                journal=decision.ddl.journal,
-                offset=decision.ddl.offset,
-                next_step="commit or roll back the XA transaction at the source, and take the "
-                "table's snapshot under its new name",
-            )

@@ -34,15 +34,17 @@ from typing import Final, assert_never
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, UnknownXaError
-from cdc_pipeline.lake.prepared import CommitPlace
+from cdc_pipeline.errors import CdcError, UnknownXaError, UnsupportedDdlError
+from cdc_pipeline.lake.prepared import CommitPlace, XaParking
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
 from cdc_pipeline.run.capture.lost_xa import lost_end, unknown_xa_note
 from cdc_pipeline.run.decode.decoding import DecodedTable
 from cdc_pipeline.run.decode.transaction_control import Ending, TransactionKey, XaEnd, XaPart
+from cdc_pipeline.schema.evolution.statement_context import Decision
 from cdc_pipeline.targets.confirmed import accepted
 from cdc_pipeline.targets.targets import Targets
+from cdc_pipeline.text.table_names import table_name
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -313,3 +315,20 @@ class XaStaging:
             targets = self._session.targets
             following = targets.following(rows.schema.database, rows.schema.table)
             self._stager.stage(targets, following, rows, open_transaction=False)
+
+
+def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
+    """UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA
+    COMMIT (K8, K28).
+    """
+    for table in dict.fromkeys(old for old, _ in decision.statement.renames):
+        source = table_name(*table)
+        if parking.holds_rows_of(source) and not targets.is_suspended(*table):
+            raise UnsupportedDdlError(
+                "a table is renamed while a prepared XA transaction that changed it is open",
+                table=source,
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                next_step="commit or roll back the XA transaction at the source, and take the "
+                "table's snapshot under its new name",
+            )

@@ -3,18 +3,22 @@ S7)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import ShadowNames
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, ContentUnknownError
+from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.schemas import Schemas
+from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.ddl import parse_logged
-from cdc_pipeline.schema.ddl.statement import Statement
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
     Decision,
@@ -34,6 +38,11 @@ from cdc_pipeline.text.table_names import (
     TablePatterns,
     table_name,
 )
+
+_DROPPED_CONSTRAINT_NOTE: Final = "dropped_constraint"
+_REPLACED_TABLE_NOTE: Final = "replaced_table"
+_DROPS_KEY: Final = re.compile(r"DROP\b(?!\s+CHECK\b)", re.IGNORECASE)
+_INDEXES: Final = (ActionKind.INDEX, ActionKind.DROP_PRIMARY_KEY)
 
 
 class StatementRules:
@@ -211,3 +220,77 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
     ]
     wanted += [(*part.table, list(part.source.columns)) for part in decision.creates]
     return bool(wanted) and all(has(*part) for part in wanted)
+
+
+def notes_of(decision: Decision, query: Query) -> Iterator[Note]:
+    """Of what DDL may hide: no catalog warns of a constraint's cascades once it is gone, and the
+    text says neither that it was a foreign key nor what that did to rows before; a shadow's copy
+    may have left rows out, which is logged under its name alone.
+    """
+    statement, ddl = decision.statement, decision.ddl
+    shadows = {change.name for change in decision.shadows if change.shadow is None}
+    told = [
+        (
+            _DROPPED_CONSTRAINT_NOTE,
+            statement.tables[0],
+            f"constraint `{action.name}` was dropped: rows that its cascades changed before "
+            "are as they were, if the server did not log them",
+        )
+        for action in (() if decision.ignored else statement.actions)
+        if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text)
+    ]
+    if not decision.ignored and _drops_index(statement) and not query.foreign_key_checks:
+        told.append(
+            (
+                _DROPPED_CONSTRAINT_NOTE,
+                statement.tables[0],
+                "an index was dropped with foreign_key_checks=0, and with it the foreign keys "
+                "that need it, if the table was copied: rows that their cascades changed "
+                "before are as they were, if the server did not log them",
+            )
+        )
+    told += [
+        (
+            _REPLACED_TABLE_NOTE,
+            table,
+            f"`{before[1]}` replaced the table: rows that cascades of the old one changed, "
+            "and rows that the copy left out as duplicates, are as they were, if the server "
+            "did not log that",
+        )
+        for table, before in statement.came_from.items()
+        if before in shadows and table_name(*table) in ddl.tables
+    ]
+    for kind, table, text in told:
+        yield Note(
+            kind=kind,
+            text=text,
+            journal=ddl.journal,
+            offset=ddl.offset,
+            table=table_name(*table),
+        )
+
+
+def _drops_index(statement: Statement) -> bool:
+    """MariaDB; MySQL keeps an index that a foreign key needs."""
+    kind, actions = statement.kind, statement.actions
+    return statement.is_mariadb and (
+        kind is StatementKind.DROP_INDEX
+        or (kind is StatementKind.CREATE_INDEX and statement.or_replace)
+        or any(one.kind in _INDEXES and _DROPS_KEY.match(one.text) for one in actions)
+    )
+
+
+def check_not_emptied(decision: Decision) -> None:
+    """ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
+    which only these rows tell the columns or the key.
+    """
+    for change in decision.changes:
+        if change.empties:
+            raise ContentUnknownError(
+                "a table without a primary key is created again, in the transaction of its rows",
+                table=table_name(*change.table),
+                journal=decision.ddl.journal,
+                offset=decision.ddl.offset,
+                got=decision.ddl.sql,
+                next_step="give the table a primary key in its CREATE TABLE",
+            )
