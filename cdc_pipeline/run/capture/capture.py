@@ -115,13 +115,12 @@ def _capture(
             open_before = () if state.cursor is None else state.cursor.open_xa
             listed = source.prepared_xids() if open_before else None  # before the end is fixed
             resolved = _plan(context, state, bound or config.bound, source=source, server=server)
-            state, in_parallel = _read(context, state, resolved, source=source, parallel=parallel)
+            state = _read(context, state, resolved, source=source, parallel=parallel)
         lost = None
         if listed is not None and _is_read_to_its_end(state, resolved):
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved)
-        report = report.model_copy(update={"parallel": in_parallel})
         unpruned = prune_journals(config, state.cursor, state.cut)
         check_suspended(state.cursor)
         if lost is not None:
@@ -170,24 +169,24 @@ def _read(
     *,
     source: Source,
     parallel: Parallel | None,
-) -> tuple[RunState, ParallelReport | None]:
+) -> RunState:
     keep_journals(context.config, source)
     if resolved.start.order == resolved.end.order:
-        return hold_start(context, state, resolved, source=source), None
+        return hold_start(context, state, resolved, source=source)
     known = None if state.cursor is None else state.cursor.targets.keys()
     divided = parallel or division(context.config, bytes_expected=resolved.plan.bytes_between)
     if isinstance(divided, str):
         state = read_in_sequence(context, state, resolved, source=source)
-        report = ParallelReport(one_after_the_other=(divided,))
+        state = replace(state, parallel=ParallelReport(one_after_the_other=(divided,)))
     else:
         # Late: other runs need none of it.
         from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
 
-        state, report = read_in_parallel(context, state, resolved, source=source, parallel=divided)
+        state = read_in_parallel(context, state, resolved, source=source, parallel=divided)
     cursor = state.cursor
     if cursor is not None and (known is None or cursor.targets.keys() - known):
         learn_tables(context, state, resolved, cursor.position, source=source)
-    return state, report
+    return state
 
 
 def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:

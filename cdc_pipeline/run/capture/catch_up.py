@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
@@ -32,7 +32,6 @@ from cdc_pipeline.errors import (
     OverlapUndecidedError,
     PositionError,
     RowsDifferError,
-    ServerChangedError,
     SourceIdentityError,
     UnknownXaError,
 )
@@ -40,10 +39,7 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
 from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
-from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start.context import StartDecision
-from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
@@ -56,7 +52,7 @@ from cdc_pipeline.run.capture.drain import Drain
 from cdc_pipeline.run.capture.summary import RunState, RunSummary, report_of
 from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.plan.resolved_run import LogRange, ResolvedRun
-from cdc_pipeline.run.plan.starting import ChosenServer, start_rules
+from cdc_pipeline.run.plan.starting import ChosenServer, start_of_suspended
 from cdc_pipeline.run.report import CapturePlan, CaptureReport
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.source.protocol import Source
@@ -209,8 +205,9 @@ class CatchUp:
         source = build_source(self._server)
         try:
             source.check()
-            decision = self._start(source, held)
-            start, cursor = decision.position, self._cursor
+            cursor, cut = self._cursor, self._cut
+            decision = start_of_suspended(self._config, held, source, cursor=cursor, cut=cut)
+            start = decision.position
             # It ends before an open prepared transaction: its rows of the target are read at its
             # commit.
             end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
@@ -263,37 +260,6 @@ class CatchUp:
         waiting = suspension.model_copy(update=_waiting(self._cursor))
         if waiting != suspension:
             self._publish({name: waiting})
-
-    def _start(self, source: Source, held: Suspension) -> StartDecision:
-        cursor = self._cursor
-        if held.epoch == cursor.epoch:
-            unknown = {"timestamp_s": 0, "event_server_id": 0, "last_event": None}
-            there_at = cursor.model_copy(update=resume_fields(held.position) | unknown)
-            rules = start_rules(self._config, cut=self._cut, dump_errors=DumpErrors())
-            decision = resolve_start(
-                cursor=there_at, start=self._config.start, source=source, rules=rules
-            )
-            if decision.epoch_grows:
-                raise ServerChangedError(
-                    "the server is not the one that the cursor belongs to",
-                    expected=str(cursor.identity),
-                    got=str(source.identity),
-                    next_step="run the whole source first: its cursor moves to the new "
-                    "server, and this table then follows",
-                )
-            return decision
-        if held.gtid_set:
-            return resolve_start(
-                cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source
-            )
-        raise SourceIdentityError(
-            "the target is at a position of another server's log, and there are no GTIDs to find "
-            "that position here",
-            journal=held.journal,
-            offset=held.offset,
-            expected=f"epoch {cursor.epoch}",
-            got=f"epoch {held.epoch}",
-        )
 
     def _read_and_drain(self, name: str, source: Source, run: LogRange, held: Suspension) -> None:
         config, cursor = self._config, self._cursor

@@ -20,6 +20,7 @@ from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.run.recovery import Recovered
 from cdc_pipeline.run.report import (
     CaptureReport,
+    ParallelReport,
     TableReport,
     needed_position,
     quarantined,
@@ -112,6 +113,7 @@ class RunState(Recovered):
     main: RunSummary = field(default_factory=RunSummary)
     others: tuple[RunSummary, ...] = ()
     read: ReadResult = field(default_factory=ReadResult)
+    parallel: ParallelReport | None = None
 
     def after(self, done: RunSummary) -> RunState:
         """After batches that moved no cursor."""
@@ -194,4 +196,5 @@ def report_of(context: CaptureContext, state: RunState, resolved: ResolvedRun) -
         seconds=time.monotonic() - context.began_s,
         cpu_seconds=time.process_time() - context.began_cpu_s,
         spark_started=context.sink.spark_started,
+        parallel=state.parallel,
     )

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, SourceIdentityError
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, GtidConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ServerChangedError, SourceIdentityError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.run_notes import NoteFile, changed_start
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import ServerIdentity
 from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartRules
@@ -86,6 +86,37 @@ def start_of(
     reasons = (cursor_reason, *check_names(source.identity, cursor), *reasons)
     kept = build_first_start(config).read()
     return decision, reasons, changed_start(kept, config.start, pipeline_name=config.name)
+
+
+def start_of_suspended(
+    config: PipelineConfig, held: Suspension, source: Source, *, cursor: CursorState, cut: Cut
+) -> StartDecision:
+    """Where a target that was left behind goes on, before the source's cursor (K4)."""
+    if held.epoch == cursor.epoch:
+        unknown = {"timestamp_s": 0, "event_server_id": 0, "last_event": None}
+        there_at = cursor.model_copy(update=resume_fields(held.position) | unknown)
+        rules = start_rules(config, cut=cut, dump_errors=DumpErrors())
+        decision = resolve_start(cursor=there_at, start=config.start, source=source, rules=rules)
+        if decision.epoch_grows:
+            raise ServerChangedError(
+                "the server is not the one that the cursor belongs to",
+                expected=str(cursor.identity),
+                got=str(source.identity),
+                next_step="run the whole source first: its cursor moves to the new "
+                "server, and this table then follows",
+            )
+        return decision
+    if held.gtid_set:
+        start = GtidConfig(gtid_set=held.gtid_set)
+        return resolve_start(cursor=None, start=start, source=source)
+    raise SourceIdentityError(
+        "the target is at a position of another server's log, and there are no GTIDs to find "
+        "that position here",
+        journal=held.journal,
+        offset=held.offset,
+        expected=f"epoch {cursor.epoch}",
+        got=f"epoch {held.epoch}",
+    )
 
 
 def check_names(identity: ServerIdentity, cursor: CursorState) -> tuple[str, ...]:

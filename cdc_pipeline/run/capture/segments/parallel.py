@@ -72,12 +72,12 @@ def read_in_parallel(
     *,
     source: Source,
     parallel: Parallel,
-) -> tuple[RunState, ParallelReport]:
+) -> RunState:
     """On executors where that is possible, in sequence elsewhere."""
     config = context.config
     if run.plan.bytes_between < parallel.stretch_bytes_min:  # which starts no JVM for nothing
         state = read_in_sequence(context, state, run, source=source)
-        return state, ParallelReport(one_after_the_other=(TOO_LITTLE,))
+        return replace(state, parallel=ParallelReport(one_after_the_other=(TOO_LITTLE,)))
     archived = source.archived(run.start, run.end)
     why, wanted = _why_not(config, run, archived, source.identity.flavor), config.batch.decode
     lack = why or context.sink.executor_refusal()
@@ -87,9 +87,9 @@ def read_in_parallel(
         is_odd = wanted == "executors" or not why
         notes = [Note(kind="decoded_in_driver", text=text)] if is_odd else []
         state = read_in_sequence(context, state, run, source=source, notes=notes)
-        return state, ParallelReport(one_after_the_other=(lack,))
+        return replace(state, parallel=ParallelReport(one_after_the_other=(lack,)))
     reading = _Reading(context, run, source=source, archived=archived, parallel=parallel)
-    return reading.read(state), reading.report()
+    return replace(reading.read(state), parallel=reading.report())
 
 
 def _why_not(
