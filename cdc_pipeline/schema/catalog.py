@@ -65,14 +65,7 @@ def catalog(
         texts.setdefault(table, {})[str(row["column_name"])] = _text(row, "column_comment")
         if _is_generated(row):
             computed.setdefault(table, []).append(row)
-    keyed: dict[tuple[str, str], list[str]] = {}
-    hashed: dict[tuple[str, str], set[str]] = {}
-    for row in keys:
-        table = str(row["table_schema"]), str(row["table_name"])
-        if str(row["index_name"]) == "PRIMARY":
-            keyed.setdefault(table, []).append(str(row["column_name"]))
-        elif str(row["index_type"]).upper() == "HASH":
-            hashed.setdefault(table, set()).add(str(row["index_name"]))
+    keyed, hashed = _keys(keys)
     found_tables, generated, comments = {}, {}, {}
     for facts in tables:
         table = str(facts["table_schema"]), str(facts["table_name"])
@@ -106,6 +99,21 @@ def catalog(
         generated,
         comments,
     )
+
+
+def _keys(
+    rows: Iterable[Mapping[str, Any]],
+) -> tuple[dict[tuple[str, str], list[str]], dict[tuple[str, str], set[str]]]:
+    """By table: columns of the primary key, and names of unique keys that are hashes."""
+    keyed: dict[tuple[str, str], list[str]] = {}
+    hashed: dict[tuple[str, str], set[str]] = {}
+    for row in rows:
+        table = str(row["table_schema"]), str(row["table_name"])
+        if str(row["index_name"]) == "PRIMARY":
+            keyed.setdefault(table, []).append(str(row["column_name"]))
+        elif str(row["index_type"]).upper() == "HASH":
+            hashed.setdefault(table, set()).add(str(row["index_name"]))
+    return keyed, hashed
 
 
 def _text(row: Mapping[str, Any], name: str) -> str:

@@ -242,32 +242,40 @@ class TableMaps:
                 table_id_bytes=id_bytes,
                 names=self._names,
             )
-            try:
-                schema = parse(known=known_schema)
-                if self._schemas is not None:
-                    self._schemas.observed(schema, chunk.journal, offset)
-            except SchemaError as error:
-                if self._completes is not None:
-                    # parsed again at its next place: a statement before that may tell more
-                    needs_schema = True
-                    schema = self._completes(name, parse, known_schema, error)
-                else:
-                    is_bare = isinstance(error, MetadataMissingError) and known_schema is None
-                    if is_bare and self._schemas is not None:
-                        why = self._schemas.why_unknown(
-                            name.database, name.table, chunk.journal, offset
-                        )
-                        error.got = (
-                            f"{error.got}; the schema history does not know the table at this "
-                            f"position: {why}"
-                        )
-                    raise
+            schema, is_completed = self._parsed(parse, name, known_schema, chunk.journal, offset)
+            needs_schema |= is_completed
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
         known = self._known[cache_key] = _KnownMap(
             key, name.database, name.table, schema, needs_schema, known_schema
         )
         return known
+
+    def _parsed(
+        self,
+        parse: Callable[..., TableSchema],
+        name: TableName,
+        known: TableSchema | None,
+        journal: str,
+        offset: int,
+    ) -> tuple[TableSchema, bool]:
+        """Whether it is to be parsed again at its next place: a statement before may tell more."""
+        try:
+            schema = parse(known=known)
+            if self._schemas is not None:
+                self._schemas.observed(schema, journal, offset)
+        except SchemaError as error:
+            if self._completes is not None:
+                return self._completes(name, parse, known, error), True
+            is_bare = isinstance(error, MetadataMissingError) and known is None
+            if is_bare and self._schemas is not None:
+                why = self._schemas.why_unknown(name.database, name.table, journal, offset)
+                error.got = (
+                    f"{error.got}; the schema history does not know the table at this "
+                    f"position: {why}"
+                )
+            raise
+        return schema, False
 
     def _is_current(self, known: _KnownMap, journal: str, offset: int) -> bool:
         """A table that was passed by may be captured since, and what the history says may have

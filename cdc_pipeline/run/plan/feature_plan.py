@@ -60,22 +60,7 @@ def with_features(
     """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
-    features: dict[str, tuple[str, ...]] = {}
-    engines: dict[str, str] = {}
-    warnings = []
-    for name, table in cut.tables.items() if cut is not None else ():
-        try:
-            log = read_table_log(paths.table(name))
-            features[name] = () if log is None else log.reader_features
-            engines[name] = str(engine_of(table.spec, log, config.sink))
-            if log is None:
-                warnings.append(
-                    f"{name} will be suspended: its Delta table is gone from the lake; restore it, "
-                    f"or take a new snapshot: {new_snapshot(config.name, name)}"
-                )
-        except LakeStateError as error:
-            features[name] = ()
-            warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+    features, engines, warnings = _of_cut(config, cut, paths)
     routes = Routes(config)
     if any(route.target not in features for name in plan.tables for route in routes.of_table(name)):
         check_places(config, plan.tables, paths=paths, ours=ours)
@@ -110,6 +95,29 @@ def with_features(
             "warnings": (*plan.warnings, *sorted(warnings)),
         }
     )
+
+
+def _of_cut(
+    config: PipelineConfig, cut: Cut | None, paths: LakePaths
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str], list[str]]:
+    """Features and engines of its tables, and warnings."""
+    features: dict[str, tuple[str, ...]] = {}
+    engines: dict[str, str] = {}
+    warnings = []
+    for name, table in cut.tables.items() if cut is not None else ():
+        try:
+            log = read_table_log(paths.table(name))
+            features[name] = () if log is None else log.reader_features
+            engines[name] = str(engine_of(table.spec, log, config.sink))
+            if log is None:
+                warnings.append(
+                    f"{name} will be suspended: its Delta table is gone from the lake; restore it, "
+                    f"or take a new snapshot: {new_snapshot(config.name, name)}"
+                )
+        except LakeStateError as error:
+            features[name] = ()
+            warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+    return features, engines, warnings
 
 
 def _engine_of_new(

@@ -222,42 +222,12 @@ def renamed(context: StatementContext, altered: Decision | None = None) -> Decis
                 changes.append(change)
             continue
         moving = alteration.get(table, TableChange(table, known))
-        policy = "follow" if known.follows else known.policy.rename_table
-        used[f"rename_table={policy}"] = None
-        if policy == "stop":
-            raise context.unsupported(
-                "a captured table is renamed",
-                table,
-                next_step="set schema_changes.rename_table: by_name",
-            )
-        if policy == "by_name":
-            if context.takes_name(new):
-                changes.append(replace(moving, name=new, is_carried=True))
-                said.append(
-                    f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}"
-                )
-            if arriving is None:
-                # As after DROP TABLE, whose policy `stop` does not stop a RENAME.
-                changes.append(_gone(context, table, known))
-                rows = "its target is kept unchanged"
-                if changes[-1].steps:
-                    used["drop_table=apply"], rows = None, "all rows are removed"
-                said.append(f"{table_name(*table)} no longer has a table: {rows}")
-            continue
-        if policy == "keep":
-            changes.append(TableChange(table, known.as_gone()))
-            said.append(f"the target of {table_name(*table)} is kept unchanged")
-            continue
-        there = context.target_of(new)
-        if there is not None and not there.source.gone and new not in went_to:
-            raise context.unsupported(
-                f"a captured table takes the name {table_name(*new)}, which has a target", table
-            )
-        if known.shape is not None and known.shape.shard_column:
-            what = "a shard is renamed, but its rows are identified by its name"
-            raise context.contradiction(known, table, what, "shard_value")
-        changes.append(replace(moving, name=new))
-        said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
+        moved, words, policies = _moved(
+            context, known, moving, new, is_taken=arriving is not None, is_left=new in went_to
+        )
+        changes += moved
+        said += words
+        used |= dict.fromkeys(policies)
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
     for carried in [change for change in changes if change.is_carried]:
         if carried.table in following:  # with a target of its own
@@ -289,6 +259,58 @@ def renamed(context: StatementContext, altered: Decision | None = None) -> Decis
         # Else the table was altered under a name that nothing captures.
         changes = changes or list(altered.changes)
     return context.decided(reason, changes, arrivals=arrivals, policy=policies)
+
+
+def _moved(
+    context: StatementContext,
+    known: KnownTable,
+    moving: TableChange,
+    new: TableName,
+    *,
+    is_taken: bool,
+    is_left: bool,
+) -> tuple[list[TableChange], list[str], list[str]]:
+    """Changes, reasons and policies of a table that gets the name `new`. `is_taken`: another one
+    gets its name; `is_left`: the one that had the new name gets another.
+    """
+    table = moving.table
+    policy = "follow" if known.follows else known.policy.rename_table
+    changes: list[TableChange] = []
+    said: list[str] = []
+    used = [f"rename_table={policy}"]
+    if policy == "stop":
+        raise context.unsupported(
+            "a captured table is renamed",
+            table,
+            next_step="set schema_changes.rename_table: by_name",
+        )
+    if policy == "by_name":
+        if context.takes_name(new):
+            changes.append(replace(moving, name=new, is_carried=True))
+            said.append(
+                f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}"
+            )
+        if not is_taken:
+            # As after DROP TABLE, whose policy `stop` does not stop a RENAME.
+            gone = _gone(context, table, known)
+            rows = "all rows are removed" if gone.steps else "its target is kept unchanged"
+            used += ["drop_table=apply"] if gone.steps else []
+            changes.append(gone)
+            said.append(f"{table_name(*table)} no longer has a table: {rows}")
+        return changes, said, used
+    if policy == "keep":
+        said = [f"the target of {table_name(*table)} is kept unchanged"]
+        return [TableChange(table, known.as_gone())], said, used
+    there = context.target_of(new)
+    if there is not None and not there.source.gone and not is_left:
+        raise context.unsupported(
+            f"a captured table takes the name {table_name(*new)}, which has a target", table
+        )
+    if known.shape is not None and known.shape.shard_column:
+        what = "a shard is renamed, but its rows are identified by its name"
+        raise context.contradiction(known, table, what, "shard_value")
+    said = [f"the target of {table_name(*table)} follows {table_name(*new)}"]
+    return [replace(moving, name=new)], said, used
 
 
 # -- shadow tables ---------------------------------------------------------------------------------
