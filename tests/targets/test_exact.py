@@ -153,6 +153,7 @@ def test_k12_not_exact_where_the_first_rows_were_never_seen() -> None:
     "sql",
     ["ALTER TABLE t ADD c INT, DROP COLUMN b",
         "ALTER TABLE t ADD c INT, ADD FOREIGN KEY (c) REFERENCES u (a)",
+     "ALTER TABLE t ADD c INT, CLAUSE OF TOMORROW",
      "ALTER TABLE t ENGINE=MyISAM", "REPAIR TABLE t", "ALTER TABLE t DROP FOREIGN KEY f"],
 )  # fmt: skip
 def test_k12_statements_that_may_change_rows_in_silence_end_it(sql: str) -> None:

@@ -55,7 +55,7 @@ from cdc_pipeline.text.table_names import table_name
 
 _A = ActionKind
 
-_RECORDED: Final[dict[ActionKind, str]] = {
+RECORDED: Final[dict[ActionKind, str]] = {
     _A.INDEX: "indexes",
     _A.UNIQUE_INDEX: "indexes",
     _A.CONSTRAINT: "constraints",
@@ -218,8 +218,8 @@ class _Alter:
                     )
                 self._notes["the target keeps the rows that left with their partitions"] = None
             self._check_recorded(action)
-            if action.kind in _RECORDED and action.name != "COMMENT":
-                self._notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
+            if action.kind in RECORDED and action.name != "COMMENT":
+                self._notes[f"{RECORDED[action.kind]} do not exist in the lake"] = None
 
     def _check_recorded(self, action: Action) -> None:
         if action.kind is _A.TABLESPACE:
@@ -228,7 +228,7 @@ class _Alter:
                 "importing or discarding a tablespace replaces all rows of a captured table "
                 "without row events",
             )
-        if action.kind not in _APPLIED and action.kind not in _RECORDED:
+        if action.kind not in _APPLIED and action.kind not in RECORDED:
             what = "an ALTER TABLE of a captured table cannot be read with certainty"
             raise Unreadable(self._refused(action, what))
         if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:

@@ -30,9 +30,10 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
+from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind
-from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
+from cdc_pipeline.schema.evolution.alterations import RECORDED, Unreadable, read_alteration
 from cdc_pipeline.schema.evolution.reach import reached
 from cdc_pipeline.schema.evolution.statement_context import (
     RELOAD,
@@ -279,6 +280,7 @@ _REWRITES: Final = re.compile(
     r"REMOVE|AUTO_INCREMENT|IGNORE|PERIOD|VERSIONING)\b",
     re.IGNORECASE,
 )
+_ROW_LOGGED: Final = RECORDED.keys() | {ActionKind.ADD_COLUMN, ActionKind.ADD_PRIMARY_KEY}
 
 
 def is_row_logged(decision: Decision, sql: str) -> bool:
@@ -290,4 +292,5 @@ def is_row_logged(decision: Decision, sql: str) -> bool:
         return False
     if kind in _NEUTRAL or decision.creates:
         return True
-    return kind is _K.ALTER_TABLE and not _REWRITES.search(sql)
+    kinds = {action.kind for action in decision.statement.actions}
+    return kind is _K.ALTER_TABLE and kinds <= _ROW_LOGGED and not _REWRITES.search(sql)
