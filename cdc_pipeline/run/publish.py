@@ -28,9 +28,9 @@ class Publisher:
     observer: RunObserver = field(default_factory=RunObserver)
     run_id: str = ""
 
-    def finish(self, record: BatchRecord) -> Cut:
+    def finish(self, record: BatchRecord, metadata: Mapping[str, object] | None = None) -> Cut:
         """Merge a recorded batch and publish it."""
-        return self.publish(self.merge(record))
+        return self.publish(self.merge(record), metadata)
 
     def merge(self, record: BatchRecord) -> Cut:
         self.observer.merging()

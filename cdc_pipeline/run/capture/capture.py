@@ -117,7 +117,8 @@ def _capture(
             resolved = _plan(context, state, bound or config.bound, source=source, server=server)
             state = _read(context, state, resolved, source=source, parallel=parallel)
         lost = None
-        if listed is not None and _is_read_to_its_end(state, resolved):
+        is_whole = _is_read_to_its_end(state, resolved)
+        if listed is not None and is_whole:
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
         report = report_of(context, state, resolved)
@@ -125,7 +126,9 @@ def _capture(
         check_suspended(state.cursor)
         if lost is not None:
             raise lost
-        _check_matched(context.config, state, resolved)
+        unmatched = nothing_matched(context.config, resolved.known, state.cursor)
+        if is_whole and unmatched is not None:
+            raise unmatched
         if sink.unpublished is not None:
             raise sink.unpublished
         check_kept(source)
@@ -187,14 +190,6 @@ def _read(
     if cursor is not None and (known is None or cursor.targets.keys() - known):
         learn_tables(context, state, resolved, cursor.position, source=source)
     return state
-
-
-def _check_matched(config: PipelineConfig, state: RunState, resolved: ResolvedRun) -> None:
-    if not _is_read_to_its_end(state, resolved):
-        return
-    error = nothing_matched(config, resolved.known, state.cursor)
-    if error is not None:
-        raise error
 
 
 def _is_read_to_its_end(state: RunState, resolved: ResolvedRun) -> bool:

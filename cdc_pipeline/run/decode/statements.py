@@ -18,7 +18,7 @@ from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.ddl import parse_logged
-from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
     Decision,
@@ -228,46 +228,34 @@ def notes_of(decision: Decision, query: Query) -> Iterator[Note]:
     may have left rows out, which is logged under its name alone.
     """
     statement, ddl = decision.statement, decision.ddl
-    shadows = {change.name for change in decision.shadows if change.shadow is None}
-    told = [
-        (
-            _DROPPED_CONSTRAINT_NOTE,
-            statement.tables[0],
-            f"constraint `{action.name}` was dropped: rows that its cascades changed before "
-            "are as they were, if the server did not log them",
-        )
-        for action in (() if decision.ignored else statement.actions)
-        if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text)
-    ]
-    if not decision.ignored and _drops_index(statement) and not query.foreign_key_checks:
-        told.append(
-            (
-                _DROPPED_CONSTRAINT_NOTE,
-                statement.tables[0],
-                "an index was dropped with foreign_key_checks=0, and with it the foreign keys "
-                "that need it, if the table was copied: rows that their cascades changed "
-                "before are as they were, if the server did not log them",
+
+    def note(kind: str, table: TableName, text: str) -> Note:
+        name = table_name(*table)
+        return Note(kind=kind, text=text, journal=ddl.journal, offset=ddl.offset, table=name)
+
+    for action in () if decision.ignored else statement.actions:
+        if action.kind is ActionKind.CONSTRAINT and _DROPS_KEY.match(action.text):
+            text = (
+                f"constraint `{action.name}` was dropped: rows that its cascades changed before "
+                "are as they were, if the server did not log them"
             )
+            yield note(_DROPPED_CONSTRAINT_NOTE, statement.tables[0], text)
+    if not decision.ignored and _drops_index(statement) and not query.foreign_key_checks:
+        text = (
+            "an index was dropped with foreign_key_checks=0, and with it the foreign keys "
+            "that need it, if the table was copied: rows that their cascades changed "
+            "before are as they were, if the server did not log them"
         )
-    told += [
-        (
-            _REPLACED_TABLE_NOTE,
-            table,
-            f"`{before[1]}` replaced the table: rows that cascades of the old one changed, "
-            "and rows that the copy left out as duplicates, are as they were, if the server "
-            "did not log that",
-        )
-        for table, before in statement.came_from.items()
-        if before in shadows and table_name(*table) in ddl.tables
-    ]
-    for kind, table, text in told:
-        yield Note(
-            kind=kind,
-            text=text,
-            journal=ddl.journal,
-            offset=ddl.offset,
-            table=table_name(*table),
-        )
+        yield note(_DROPPED_CONSTRAINT_NOTE, statement.tables[0], text)
+    shadows = {change.name for change in decision.shadows if change.shadow is None}
+    for table, before in statement.came_from.items():
+        if before in shadows and table_name(*table) in ddl.tables:
+            text = (
+                f"`{before[1]}` replaced the table: rows that cascades of the old one changed, "
+                "and rows that the copy left out as duplicates, are as they were, if the server "
+                "did not log that"
+            )
+            yield note(_REPLACED_TABLE_NOTE, table, text)
 
 
 def _drops_index(statement: Statement) -> bool:

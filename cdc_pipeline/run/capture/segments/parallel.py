@@ -258,9 +258,8 @@ class _Reading:
             state.main.moved(record.interval, (), ())
             return replace(state, cursor=cursor)
         batch.put(record)
-        cut = context.merge(record)
+        cut = context.finish(record, metadata)
         state.main.add(cut)
-        context.publish(cut, metadata)
         size_bytes = sum(segment.size_bytes for segment in segments)
         self._counts.update(bytes_parallel=size_bytes, tasks=len(segments), batches=1)
         done = state.main.interval
