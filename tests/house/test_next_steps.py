@@ -87,7 +87,7 @@ TRIED: Final[dict[str, str]] = {
         "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
     ),
     "lake/suspensions.py::way_out": _REBUILT,
-    "orchestration/events/follows.py::command_of": _REBUILT,
+    "orchestration/events/table_checks.py::command_of": _REBUILT,
 }
 
 # Where none tries it from there, with the reason.

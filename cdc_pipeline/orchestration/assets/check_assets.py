@@ -6,7 +6,7 @@ Rules:
   `interval_continuity` look at the lake.
 - They run only when a person or schedule selects checks. In a run that materializes assets they do
   nothing, because the capture would then read every table in full: only `follows` is evaluated
-  there, too (`follows.py`).
+  there, too (`table_checks.py`).
 - Checks of the cursor: `intervals_join`, `lag`, `retention`; they start no Spark.
 - A check that cannot decide does not pass: it returns a warning with the reason.
 - Verification captures like any run; what it publishes is logged in the check's run.
@@ -25,9 +25,14 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
-from cdc_pipeline.orchestration.events.follows import FOLLOWS, as_result, follows_evaluation
-from cdc_pipeline.orchestration.events.proved import PROVED, proved_result
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.events.table_checks import (
+    FOLLOWS,
+    PROVED,
+    as_result,
+    follows_evaluation,
+    proved_result,
+)
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.targets.known_tables import Known, newest_cut

@@ -26,9 +26,13 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE, sentence
 from cdc_pipeline.orchestration.columns import SourceColumn, SourceColumns, read_source_columns
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
-from cdc_pipeline.orchestration.events.follows import follows_evaluation, follows_key
 from cdc_pipeline.orchestration.events.observations import events_of, observation_of
-from cdc_pipeline.orchestration.events.proved import proof_metadata, proved_evaluation
+from cdc_pipeline.orchestration.events.table_checks import (
+    follows_evaluation,
+    follows_key,
+    proof_metadata,
+    proved_evaluation,
+)
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.translator import CdcTranslator

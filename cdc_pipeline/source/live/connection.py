@@ -10,7 +10,8 @@ Rules:
 - One connection, guarded by a lock; it is opened at first use and once more if the server closed it
   meanwhile.
 
-Source: both servers' answers; MySQL manual "SHOW BINARY LOG STATUS", MariaDB "BINLOG_GTID_POS".
+Source: both servers' answers; MySQL manual "SHOW BINARY LOG STATUS", "XA RECOVER", MariaDB
+"BINLOG_GTID_POS", "XA RECOVER".
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, Final, cast
 import pymysql
 from pymysql.constants import COMMAND
 
+from cdc_pipeline.binlog.events.xa import xid_text
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     CdcError,
@@ -39,6 +41,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.schema.catalog import TABLE_TYPES
+from cdc_pipeline.schema.ddl.session import canonical_xid
 from cdc_pipeline.source.live import login, server_errors, session
 from cdc_pipeline.source.live.answers import (
     AnswerRow,
@@ -60,6 +63,7 @@ _REPLICATION_STATEMENTS: Final = {
     "mysql": ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"),
     "mariadb": ("SHOW ALL SLAVES STATUS",),
 }
+_XAER_RMERR: Final = 1401  # without XA_RECOVER_ADMIN, whatever is prepared
 # What every query calls the names of tables and schemas in its answer.
 _TABLE_NAMES: Final = {"table_schema", "table_name"}
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
@@ -412,6 +416,20 @@ class ServerConnection:
                 return None
             raise self.unexpected(error) from None
 
+    def prepared_xids(self) -> frozenset[str] | None:
+        """Of XA transactions, as the session's own statements have them; None if the account may
+        not ask, or one is no xid: nothing says of which one it is.
+        """
+        is_mysql = self.flavor == "mysql"
+        try:
+            rows = self.rows("XA RECOVER CONVERT XID" if is_mysql else "XA RECOVER FORMAT='SQL'")
+        except StatementError as error:
+            if error.number in (_XAER_RMERR, server_errors.ACCESS_DENIED_PRIVILEGE):
+                return None
+            raise self.unexpected(error) from None
+        xids = [_xid_of_hex(row) if is_mysql else canonical_xid(row.text("data")) for row in rows]
+        return frozenset(xids) if all(xids) else None
+
     def may_register_replica(self, server_id: int, host: str) -> bool:
         """Try COM_REGISTER_SLAVE on a separate connection: the server demands REPLICATION SLAVE
         for it.
@@ -514,3 +532,12 @@ def _named_privileges(text: str) -> str:
         if wanted in names:
             return wanted
     return ""
+
+
+def _xid_of_hex(row: AnswerRow) -> str:
+    text, length = row.text("data"), row.number("gtrid_length")
+    try:
+        data = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        return ""
+    return xid_text(row.number("formatid"), data[:length], data[length:])

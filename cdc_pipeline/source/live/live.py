@@ -59,7 +59,6 @@ from cdc_pipeline.source.live.catalog import placed_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.live.journal_keeper import JournalKeeper, Tee
-from cdc_pipeline.source.live.prepared import prepared_xids
 from cdc_pipeline.source.live.programs import placed_programs
 from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
@@ -187,7 +186,7 @@ class LiveSource(Source):
 
     def prepared_xids(self) -> frozenset[str] | None:
         """None if the account may not ask."""
-        return prepared_xids(self.server)
+        return self.server.prepared_xids()
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         cascades = tuple(finding.note for finding in cascade_findings(self.server, tables))
