@@ -211,6 +211,10 @@ class Dagit:
     def run_job(self, job: str) -> str:
         return self._launched(job, {}, {})
 
+    def materialize(self, *keys: str) -> str:
+        chosen = [{"path": [key]} for key in keys]
+        return self._launched("__ASSET_JOB", {"assetSelection": chosen}, {})
+
     def check(self, checks: Mapping[tuple[str, ...], Sequence[str]]) -> str:
         """Execute checks of assets alone, as their page does, and wait for success. The run's
         id."""
