@@ -1,5 +1,6 @@
 """What joins a source in Dagster: the check of the rolling proof, an asset that takes the changes,
-and models of dbt over published views, if dagster-dbt and dbt-duckdb are installed.
+and a model of dbt over published views. They are seen where dagster-dbt, dbt-duckdb and
+duckdb-extension-delta are installed, which no extra of the package asks for.
 
 With PICTURES, a folder, the pages that the documentation shows are drawn into it.
 """
@@ -12,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ from tests.support.captures import live
 
 pytestmark = [pytest.mark.mysql, pytest.mark.whole]
 
-_HAS_DBT = all(find_spec(name) for name in ("dagster_dbt", "duckdb"))
+pytest.importorskip("dagster_dbt")
+pytest.importorskip("duckdb_extensions")
 _CHANGES = '''
 import cdc_pipeline
 import dagster as dg
@@ -130,16 +131,13 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Followed]:
             "INSERT INTO shop.orders VALUES (1, 'Ada', 10), (2, 'Zoë', 20), (3, 'Ada', 5)",
         )
         project = _project(tmp_path_factory.mktemp("follows") / "project", server)
-        code = _CHANGES
-        if _HAS_DBT:
-            _dbt_project(project)
-            code += _DBT
-        code += "\ndefs = dg.Definitions.merge(*definitions)\n"
+        _dbt_project(project)
+        code = _CHANGES + _DBT + "\ndefs = dg.Definitions.merge(*definitions)\n"
         (project / "jobs" / "definitions.py").write_text(code, encoding="utf-8")
         with Dagit(project) as started:
             job = {"job": "sales_capture", "step": "capture_sales"}
             started.launch(**job, config={"until": "end_of_log"})
-            started.materialize(*(("order_changes", "revenue") if _HAS_DBT else ("order_changes",)))
+            started.materialize("order_changes", "revenue")
             server.execute("UPDATE shop.orders SET total = 11 WHERE id = 1")
             # Nobody has written it to the log: the proof alone can find it.
             server.execute_all("SET sql_log_bin = 0", "UPDATE shop.customers SET city = 'Rome'")
@@ -180,12 +178,10 @@ def test_an_asset_of_changes_and_dbt_s_models_follow_their_tables(
     expect(page.get_by_text("cdc_changes").first).to_be_visible()
     _picture(page, "changes")
     page.set_viewport_size({"width": 1600, "height": 800})
-    model = "revenue" if _HAS_DBT else "order_changes"
     page.goto(
-        f"{followed.dagit.url}/assets/{model}?view=lineage&lineageScope=upstream&lineageDepth=3"
+        f"{followed.dagit.url}/assets/revenue?view=lineage&lineageScope=upstream&lineageDepth=3"
     )
     expect(page.locator("foreignObject", has_text="orders").first).to_be_visible()
-    expect(page.locator("foreignObject", has_text=model).first).to_be_visible()
+    expect(page.locator("foreignObject", has_text="revenue").first).to_be_visible()
     expect(page.get_by_text("Loading")).to_have_count(0)
-    if _HAS_DBT:
-        _picture(page, "published")
+    _picture(page, "published")
