@@ -102,7 +102,7 @@ class LakePaths:
     batches = _InState("batches")
     cuts = _InState("cuts")
     tables = _InState("tables")
-    cursors = _InState("cursors")
+    cursors = _InState("cursors")  # the table of a `DeltaCursorStore`
     dump_errors = _InState("dump_errors.json")
     first_start = _InState("start.json")
     quarantine = _InState("quarantine")

@@ -208,13 +208,17 @@ class KeptJournals:
         """What is kept of a journal, as a file of its own under its own name; none if it fails."""
         file = folder / journal.name
         try:
-            try:
-                with file.open("wb") as target:
-                    for block in self._blocks(journal, _COPY_BYTES):
-                        target.write(block)
-            except BaseException:
-                file.unlink(missing_ok=True)
-                raise
+            self._fill(file, journal)
+        except BaseException:
+            file.unlink(missing_ok=True)
+            raise
+        return file
+
+    def _fill(self, file: Path, journal: KeptJournal) -> None:
+        try:
+            with file.open("wb") as target:
+                for block in self._blocks(journal, _COPY_BYTES):
+                    target.write(block)
         except FileNotFoundError:  # a run goes on: the file has another name
             named = next((one for one in self.journals() if one.name == journal.name), journal)
             if (
@@ -223,9 +227,8 @@ class KeptJournals:
                 or self.created_s_of(named) != journal.created_s
             ):
                 raise
-            self.copy(named, folder)
+            self._fill(file, named)
             os.truncate(file, journal.size_bytes)
-        return file
 
     def _blocks(self, journal: KeptJournal, block_bytes: int) -> Iterator[bytes]:
         """Raises SourceIdentityError: less is there than the name says."""

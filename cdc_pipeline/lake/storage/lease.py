@@ -333,7 +333,8 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
 
 def holder_of(content: bytes) -> str:
     """Who wrote the note of a lock or a lease, in words."""
-    if not (note := _parsed(content)):
+    note = _parsed(content)
+    if "host" not in note:
         return "held by a process that has written no readable note yet"
     return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
 

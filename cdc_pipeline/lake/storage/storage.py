@@ -188,7 +188,7 @@ class Storage:
         """Make the names in folders durable."""
         for folder in folders:
             with disk_errors(folder):
-                sync(folder)
+                sync(folder, os.O_DIRECTORY)
 
     def move(self, path: Path, target: Path) -> None:
         """Give a file another name."""
@@ -346,9 +346,9 @@ def check_reachable(lake: Path) -> None:
         lake.store.has_any("")
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+def sync(path: Path, flags: int = 0) -> None:
+    """Wait until a file, or the names in a folder (O_DIRECTORY), are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LockError
+from cdc_pipeline.errors import CdcError, ConfigError, LockError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.failback import FailbackPositions
@@ -33,6 +33,7 @@ from cdc_pipeline.run.capture.lost_xa import drop_lost
 from cdc_pipeline.run.capture.segments.division import Parallel, division
 from cdc_pipeline.run.capture.summary import RunState, report_of
 from cdc_pipeline.run.capture.suspension import check_suspended, resume
+from cdc_pipeline.run.decode.schemas import history_file
 from cdc_pipeline.run.keep import check_kept, keep_journals, prune_journals
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.planning import resolve
@@ -115,9 +116,12 @@ def _capture(
             open_before = () if state.cursor is None else state.cursor.open_xa
             listed = source.prepared_xids() if open_before else None  # before the end is fixed
             resolved = _plan(context, state, bound or config.bound, source=source, server=server)
+            if state.cursor is None:
+                history_file(config).forget()  # what lies between it and this start is unknown
             state = _read(context, state, resolved, source=source, parallel=parallel)
+            is_whole = _is_read_to_its_end(state, resolved)
+            unlearned = _learn(context, state, resolved, source=source) if is_whole else None
         lost = None
-        is_whole = _is_read_to_its_end(state, resolved)
         if listed is not None and is_whole:
             state, lost = drop_lost(context, state, before=open_before, listed=listed)
         state = catch_up(context, state, state.suspended_before, server=server)
@@ -132,8 +136,9 @@ def _capture(
         if sink.unpublished is not None:
             raise sink.unpublished
         check_kept(source)
-        if unpruned is not None:
-            raise unpruned
+        for failed in (unlearned, unpruned):
+            if failed is not None:
+                raise failed
         return report
 
 
@@ -176,20 +181,28 @@ def _read(
     keep_journals(context.config, source)
     if resolved.start.order == resolved.end.order:
         return hold_start(context, state, resolved, source=source)
-    known = None if state.cursor is None else state.cursor.targets.keys()
     divided = parallel or division(context.config, bytes_expected=resolved.plan.bytes_between)
     if isinstance(divided, str):
         state = read_in_sequence(context, state, resolved, source=source)
-        state = replace(state, parallel=ParallelReport(one_after_the_other=(divided,)))
-    else:
-        # Late: other runs need none of it.
-        from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
+        return replace(state, parallel=ParallelReport(one_after_the_other=(divided,)))
+    # Late: other runs need none of it.
+    from cdc_pipeline.run.capture.segments.parallel import read_in_parallel
 
-        state = read_in_parallel(context, state, resolved, source=source, parallel=divided)
+    return read_in_parallel(context, state, resolved, source=source, parallel=divided)
+
+
+def _learn(
+    context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source
+) -> CdcError | None:
+    """What failed: all that was read is published, and the next run asks again."""
     cursor = state.cursor
-    if cursor is not None and (known is None or cursor.targets.keys() - known):
+    if cursor is None or resolved.start.order == resolved.end.order:
+        return None
+    try:
         learn_tables(context, state, resolved, cursor.position, source=source)
-    return state
+    except CdcError as error:
+        return error
+    return None
 
 
 def _is_read_to_its_end(state: RunState, resolved: ResolvedRun) -> bool:

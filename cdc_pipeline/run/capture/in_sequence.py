@@ -115,8 +115,8 @@ def learn_tables(
     *,
     source: Source,
 ) -> None:
-    """Ask the catalog for what the history lacks at a place (the cursor, or a first run's start) of
-    tables that are met for the first time: the next DDL finds it even if a later one follows.
+    """Ask the catalog for what the history lacks of the source's tables at a place (the cursor at
+    the end of the log, or a first run's start): the next DDL finds it even if a later one follows.
     """
     schemas = schemas_of(
         context.config,

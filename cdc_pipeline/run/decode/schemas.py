@@ -8,8 +8,8 @@ Rules:
   long before it, and a target that catches up reads that part again (K4).
 - The catalog is read at most once in a run, when the first table appears that the history does not
   know. Its columns count only for places from which no DDL of the table lies before the catalog
-  read (`source/live/catalog.py`). A run that meets tables for the first time, and a first run with
-  nothing to read, ask it for them at their end: later DDL applies to what it says.
+  read (`source/live/catalog.py`). A run that has read the log to its end, and a first run with
+  nothing to read, ask it for what is lacking: later DDL applies to what it says.
 - It is written before the record or cursor that refers to it (`Committer`), and only if it has
   changed.
 """

@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.errors import LakeStateError, SinkError
 from cdc_pipeline.lake.storage.file_failures import kind_of
 from cdc_pipeline.lake.storage.object_path import is_object
-from cdc_pipeline.lake.storage.storage import refused, storage_of
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import vector_path
 from cdc_pipeline.sink.delta.log import (
@@ -234,8 +234,8 @@ def table_state(
     (without their folders, as the disk has them); for () what the log has of files is not read.
     None if it cannot be determined (there is no such version, or the log's retention has removed
     what is needed), or if there are more than `files_max` files. For `is_new` see `log_copy`.
-    Raises LakeStateError: a file of the log is damaged, or says of no table what it is;
-    LakeDiskError, LakeFullError: the disk fails.
+    Raises LakeStateError: a file of the log is damaged, or says of no table what it is; OSError:
+    the disk fails, of which the log says nothing (`file_failures.files_failing` tells it).
     """
     with log_on_disk(path, version=version, is_new=is_new) as folder:
         try:
@@ -245,8 +245,8 @@ def table_state(
             error.next_step = str(error.next_step).replace(str(folder), str(path))
             raise
         except OSError as error:
-            if kind_of(error) is not SinkError:  # it may be temporary: no table leaves for it
-                raise refused(error, path) from None
+            if kind_of(error) is not SinkError:
+                raise  # it may be temporary: no table leaves for it
             raise unreadable_log(path, error) from None
         except (KeyError, AttributeError, TypeError, ValueError) as error:
             raise unreadable_log(path, error) from None

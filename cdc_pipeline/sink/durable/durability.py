@@ -183,7 +183,7 @@ def _sync_file(file: NewFile) -> None:
 def _sync_folder(folder: Path) -> None:
     # One above the lake that this account may not list: it existed before.
     with suppress(PermissionError):
-        sync(folder)
+        sync(folder, os.O_DIRECTORY)
 
 
 def _collect(waiting: Iterable[tuple[str, Future[None]]], failures: dict[str, CdcError]) -> None:

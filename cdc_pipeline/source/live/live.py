@@ -103,6 +103,7 @@ class LiveSource(Source):
         self.replica = replica_name(config, pipeline_name)
         self._dump: DumpSocket | None = None
         self._keeper: JournalKeeper | None = None
+        self._unkept: SinkError | None = None
         self._closed = False
         self._lock = threading.Lock()
 
@@ -210,18 +211,22 @@ class LiveSource(Source):
     def keep_journals(self) -> None:
         """Keep what `chunks` reads from now on, if `source.keep_journals` says so."""
         keep = self.config.keep_journals
-        if keep is not None:
+        if keep is None:
+            return
+        try:
             with place_named(keep.path):
                 self._keeper = JournalKeeper(
                     KeptJournals.newest(keep, self.identity),
                     on_server=self.server.journals,
                     beside=lambda: self._second("journals"),
                 )
+        except SinkError as error:
+            self._unkept = error
 
     @property
     def keep_failure(self) -> SinkError | None:
         """Why what was read could not be kept."""
-        return None if self._keeper is None else self._keeper.failure
+        return self._unkept if self._keeper is None else self._keeper.failure
 
     def dumped(self, start: Position, end: Position, tee: Tee | None = None) -> Chunks:
         """As `chunks`, by a dump alone; `tee` receives what comes."""

@@ -140,6 +140,16 @@ def test_a_place_that_cannot_be_written_fails_the_run_after_it_was_published(
             assert str(folder) in caught.value.what
             assert shop.cursors.cursor.position.order > before.order
             assert folder.stat().st_mode & 0o777 == 0o700
+            before = shop.cursors.cursor.position
+            workload.run(1)
+            (tmp_path / "kept").rename(tmp_path / "away")
+            (tmp_path / "kept").write_text("a file")
+            with pytest.raises(SinkError) as caught:
+                shop.run()
+            assert caught.value.setting == "source.keep_journals"
+            assert shop.cursors.cursor.position.order > before.order
+            (tmp_path / "kept").unlink()
+            (tmp_path / "away").rename(tmp_path / "kept")
             workload.run(1)
             shop.run()
             (journal,) = KeptJournals(folder).journals()
