@@ -46,6 +46,49 @@ def test_heavy_library_stays_in_its_room(library: str) -> None:
     assert not outside
 
 
+@cache
+def _names_of(file: Path) -> set[str]:
+    """Those of a module's own level, and of branches there."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            else:
+                if isinstance(node, ast.Name):
+                    found.add(node.id)
+                waiting.append(node)
+    return found
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks", "tools", "jobs"])
+def test_what_is_imported_is_there(folder: str) -> None:
+    """Programs that campaigns and benchmarks start are imported by no test."""
+    missing = []
+    for file in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
+                continue
+            module = ROOT.joinpath(*node.module.split("."))
+            source = module / "__init__.py" if module.is_dir() else module.with_suffix(".py")
+            if not (ROOT / node.module.split(".")[0]).is_dir():
+                continue
+            if not source.is_file():
+                missing.append(f"{file.relative_to(ROOT)}: {node.module}")
+                continue
+            missing += [
+                f"{file.relative_to(ROOT)}: {node.module}.{alias.name}"
+                for alias in node.names
+                if alias.name not in _names_of(source)
+                and not any(module.glob(f"{alias.name}.py"))
+                and not (module / alias.name).is_dir()
+            ]
+    assert missing == []
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -17,7 +17,7 @@ from typing import Final
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.demo.verify import compare, read_expected
+from cdc_pipeline.demo.verify import differences, read_expected
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.wiring import build_sink
@@ -61,8 +61,8 @@ def main(arguments: list[str]) -> int:
             header, expected = read_expected(file)
             table = f"shop.{header['table']}"
             columns = [column["name"] for column in header["columns"]]
-            found = compare(table, sink.read_rows(table, *columns), header, expected)
-            assert not found.differences, found
+            found = differences(sink.read_rows(table, *columns), header, expected)
+            assert not found, (table, found)
     return 0
 
 

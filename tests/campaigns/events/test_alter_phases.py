@@ -15,7 +15,6 @@ from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.schema.ddl.ddl import parse_logged
-from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.events.replay import closed_journal, statements
@@ -40,9 +39,9 @@ def _slices(chunk: Chunk) -> list[EventSlice]:
     taken: list[EventSlice] = []
     buffer = TransactionBuffer(
         lambda slices: taken.extend(slices) or True,  # type: ignore[func-returns-value]
-        is_isolated=lambda query: is_isolated(
-            parse_logged(query, is_mariadb=True, names=NameRule.AS_GIVEN), lambda *_: True
-        ),
+        is_isolated=lambda query: parse_logged(
+            query, is_mariadb=True, names=NameRule.AS_GIVEN
+        ).is_isolated(lambda *_: True),
         source="test",
     )
     buffer.feed(chunk)
