@@ -8,10 +8,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -129,7 +131,17 @@ def test_the_image_is_made_of_files_that_are_there() -> None:
     assert all(any(name.startswith(one[1:]) for one in sent if one[0] == "!") for name in names)
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """For children that end by SIGINT: they would inherit that this process ignores it, as one in
+    the background of a shell does, and Dagster's handler of SIGTERM is that of SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.whole
+@pytest.mark.usefixtures("interrupts")
 def test_a_code_server_that_is_stopped_ends_when_its_runs_have_ended(tmp_path: Path) -> None:
     """What the unit, the container and their times to stop rest on."""
     home = tmp_path / "home"
@@ -148,7 +160,10 @@ def test_a_code_server_that_is_stopped_ends_when_its_runs_have_ended(tmp_path: P
     workspace = (FILES / "workspace.yaml").read_text(encoding="utf-8").replace("4000", port)
     (tmp_path / "workspace.yaml").write_text(workspace)
     running: dict[str, Any] = {"cwd": tmp_path, "env": environment}
-    with subprocess.Popen([programs / arguments[0], *arguments[1:]], **running) as server:
+    with ExitStack() as stack:
+        server = subprocess.Popen([programs / arguments[0], *arguments[1:]], **running)
+        stack.enter_context(server)
+        stack.callback(server.kill)  # of a test that fails: `Popen` waits for its process
         health = [programs / "dagster", "api", "grpc-health-check", "-p", port]
         wait_until(lambda: subprocess.run(health, check=False, **running).returncode == 0)
         launch = [programs / "dagster", "job", "launch", "-w", "workspace.yaml", "-j", "waiting"]
@@ -158,7 +173,7 @@ def test_a_code_server_that_is_stopped_ends_when_its_runs_have_ended(tmp_path: P
         with pytest.raises(subprocess.TimeoutExpired):
             server.wait(timeout=2)
         (tmp_path / "go").touch()
-        server.wait()
+        wait_until(lambda: server.poll() is not None, "the code server outlives its ended run")
     assert (tmp_path / "ended").exists()
 
 

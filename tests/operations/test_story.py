@@ -271,6 +271,7 @@ def test_an_xa_transaction_counts_from_its_commit(
     assert [line.split()[0] for line in script if line[:6] in ("INSERT", "DELETE")] == ["DELETE"]
 
 
+@pytest.mark.spark
 def test_purged_journals_are_a_hole_and_the_lake_goes_on_knowing(
     server: Server,
     fresh_database: str,
@@ -381,6 +382,7 @@ def test_texts_whose_charset_alone_is_unknown_are_told_with_a_note(
         server.new_session()
 
 
+@pytest.mark.spark
 def test_a_column_that_was_renamed_to_a_masked_one_is_not_shown(
     server: Server,
     fresh_database: str,

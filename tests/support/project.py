@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from typing import Final
 
 import dagster as dg
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from cdc_pipeline.orchestration.runs.execute import open_instance
 from tests.servers import Server
@@ -61,6 +66,30 @@ def write_settings(home: Path) -> None:
     home.mkdir(exist_ok=True)
     shipped = (ROOT / "dagster_home" / "dagster.yaml").read_text(encoding="utf-8")
     (home / "dagster.yaml").write_text(f"{shipped}\n{_NO_COMPUTE_LOGS}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_databases() -> Iterator[None]:
+    """Of what Dagster does for each of its databases: Alembic reads and orders ninety files once a
+    process, and SQLite waits for no disk."""
+    read = ScriptDirectory.from_config
+    known: dict[str | None, ScriptDirectory] = {}
+
+    def from_config(config: Config) -> ScriptDirectory:
+        place = config.config_file_name
+        if place not in known:
+            known[place] = read(config)
+        return known[place]
+
+    def connected(connection: object, _record: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", from_config)
+        event.listen(Engine, "connect", connected)
+        yield
+        event.remove(Engine, "connect", connected)
 
 
 @pytest.fixture(scope="session")

@@ -94,6 +94,12 @@ class Rolling:
     def name(self, table: str) -> str:
         return f"{self.database}.{table}"
 
+    def only_whole(self, table: str) -> None:
+        """No range leads through it: its key is masked."""
+        rule = {"tables": [f"*.{table}"], "masks": {"id": {"hash": {"salt": "a long enough salt"}}}}
+        targets = (*self.config.targets, TargetRule.model_validate(rule))
+        self.config = self.config.model_copy(update={"targets": targets})
+
     @property
     def proofs(self) -> Proofs:
         return proof_file(self.paths).read()
@@ -240,6 +246,7 @@ def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
     assert lake.proofs.rows_per_run == 555
 
 
+@pytest.mark.whole
 def test_k17_writes_in_between_and_kills_make_no_difference_and_hide_none(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +472,7 @@ def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
     assert file.read_text() == "{"
 
 
+@pytest.mark.spark
 def test_tables_that_cannot_be_proved_by_ranges_say_why(
     start: Callable[..., Rolling],
 ) -> None:
@@ -484,9 +492,7 @@ def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
     monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 150)
     lake = start("codes", "numbers", each_run={"rows": 220})
-    lake.config = lake.config.model_copy(
-        update={"targets": (TargetRule(tables=("*.codes",), mode="changelog"),)}
-    )
+    lake.only_whole("codes")
     capture(lake.config, cursors=lake.cursors)
     for _ in range(8):
         lake.run()
@@ -503,7 +509,8 @@ def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     assert lake.proofs.tables[name].done_at_us > first
 
 
-@pytest.mark.parametrize("seconds", [0.1, 100])
+@pytest.mark.spark
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(100, marks=pytest.mark.whole)])
 def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound_a_run(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
@@ -523,8 +530,7 @@ def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound
     monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
     monkeypatch.setattr(rolling._Run, "_settled", settled)
     lake = start("bag", "codes", each_run={"seconds": seconds})
-    changelog = TargetRule(tables=("*.codes",), mode="changelog")
-    lake.config = lake.config.model_copy(update={"targets": (*lake.config.targets, changelog)})
+    lake.only_whole("codes")
     capture(lake.config, cursors=lake.cursors)
     paces, proved = [], []
     for _ in range(3):
@@ -544,6 +550,8 @@ def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound
         assert not proof.given_up
 
 
+@pytest.mark.spark
+@pytest.mark.whole
 def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,8 +567,7 @@ def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny
     monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 150)
     monkeypatch.setattr(rolling._Run, "_settled", settled)
     lake = start("bag", "codes", each_run={"seconds": 0.03})
-    changelog = TargetRule(tables=("*.codes",), mode="changelog")
-    lake.config = lake.config.model_copy(update={"targets": (*lake.config.targets, changelog)})
+    lake.only_whole("codes")
     capture(lake.config, cursors=lake.cursors)
     paces = []
     for _ in range(4):
@@ -742,9 +749,7 @@ def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
 ) -> None:
     """It is tried again once it has fewer rows."""
     lake = start("codes", each_run={"rows": 100_000})
-    lake.config = lake.config.model_copy(
-        update={"targets": (TargetRule(tables=("*.codes",), mode="changelog"),)}
-    )
+    lake.only_whole("codes")
     whole: list[int] = []
     compared = rolling._Run._settled
 
