@@ -7,13 +7,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cdc_pipeline.cli.common.activity import ended
-from cdc_pipeline.cli.common.output import emit_json, note, results, show_result
+from cdc_pipeline.cli.common.output import emit_json, note, results
 from cdc_pipeline.cli.common.ranges import POSITION, conditions_of
 from cdc_pipeline.cli.common.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -300,7 +301,10 @@ def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[
     from cdc_pipeline.cli.common.binlog_summary import show_summary
 
     summary = inspection.summary(chunks)
-    show_result(settings, summary, show_summary)
+    if settings.as_json:
+        emit_json(asdict(summary))
+    else:
+        show_summary(summary)
     if summary.error is not None:
         raise click.exceptions.Exit(1)
 

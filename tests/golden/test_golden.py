@@ -19,8 +19,8 @@ import pytest
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, ROWS_TYPES, EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.operations.inspect.annotations import StatementReader
-from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.source.archive.archive import read_journal
+from tests.support.shown_journals import changes
 from tools.record_golden import GOLDEN, statements_of
 
 JOURNALS = sorted(GOLDEN.glob("*.000001"))

@@ -111,7 +111,7 @@ def test_import_is_light(statement: str) -> None:
 def test_decoding_loads_no_pandas() -> None:
     """pyarrow imports it as soon as it is given a list: half a second of every run."""
     program = (
-        "import sys; from pathlib import Path; from cdc_pipeline.operations.inspect.inspect import "
+        "import sys; from pathlib import Path; from tests.support.shown_journals import "
         "inspect; found = inspect([Path('cdc_pipeline/demo/shop/journals')]); assert found.error "
         "is None and found.tables; print('pandas' in sys.modules)"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyspark.sql  # noqa: F401 - a session is started by the run itself
 
 import tests.support.crash_child  # noqa: F401
-from cdc_pipeline.operations.inspect.inspect import changes
+from tests.support.shown_journals import changes
 from tools.record_golden import GOLDEN
 
 # the kernels, from numba's cache

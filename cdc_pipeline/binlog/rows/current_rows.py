@@ -18,7 +18,6 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
@@ -64,15 +63,16 @@ def _is_current(
     image: pa.RecordBatch, present: NDArray[np.uint8], index: int, otherwise: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
     """Which rows of an image are current; `otherwise` of those that lack the column."""
-    ends_us = image.column(index).cast(pa.int64())
-    ends = pc.is_in(ends_us, value_set=pa.array(_NEVER_US, pa.int64()))
-    current: NDArray[np.bool_] = ends.to_numpy(zero_copy_only=False)
+    ends_us = image.column(index).cast(pa.int64()).fill_null(0).to_numpy()
+    current = np.isin(ends_us, _NEVER_US)
     is_absent = (present[:, index // 8] >> (index % 8) & 1) == 0
     return np.where(is_absent, otherwise, current)
 
 
 def _only(image: pa.RecordBatch, wanted: NDArray[np.bool_]) -> pa.RecordBatch:
     """An image with NULL in all columns of the other rows."""
+    import pyarrow.compute as pc  # late: few tables have versions of rows
+
     mask = pa.array(wanted)
     arrays = [pc.if_else(mask, column, pa.scalar(None, column.type)) for column in image.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=image.schema)

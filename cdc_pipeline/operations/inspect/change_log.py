@@ -29,7 +29,6 @@ from cdc_pipeline.binlog.events.gtid_columns import GtidColumns, Gtids
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.inspect.annotations import StatementReader
 from cdc_pipeline.operations.inspect.inputs import shown_name
 from cdc_pipeline.operations.inspect.selection import Selection, TransactionFilter
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -152,6 +151,8 @@ class ChangeLog:
         self._types = self.selection.wanted_types()
         self._gtids = GtidColumns()
         self._on_statement = on_statement
+        if annotations:  # imported late: it reads texts by Arrow's functions
+            from cdc_pipeline.operations.inspect.annotations import StatementReader
         self._annotations = StatementReader() if annotations else None
         self._current = current
         self._is_mariadb = False

@@ -11,20 +11,18 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.operations.inspect.bare_table_maps import BareTables
-from cdc_pipeline.operations.inspect.change_lines import lines_of
 from cdc_pipeline.operations.inspect.change_log import ChangeLog, Changes, LogPiece
-from cdc_pipeline.operations.inspect.inputs import FileChunk, read_all, shown_name
-from cdc_pipeline.operations.inspect.selection import OPERATIONS, STATEMENT, Selection
+from cdc_pipeline.operations.inspect.inputs import FileChunk, shown_name
+from cdc_pipeline.operations.inspect.selection import Selection
 from cdc_pipeline.operations.inspect.summary import JournalSummary, SummaryBuilder
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.decode.schemas import AskCatalog, journal_schemas
@@ -32,9 +30,6 @@ from cdc_pipeline.transaction.table_maps import TableMaps
 
 if TYPE_CHECKING:
     from cdc_pipeline.operations.inspect.change_files import ChangeFiles
-
-__all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
-
 
 # The seq of a statement in epoch 1, and the new names by the old ones, in small letters.
 ColumnRenames = tuple[int, dict[str, str]]
@@ -105,6 +100,8 @@ class Inspection:
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[bytes]:
         """Whole lines of JSON. CdcError comes after everything before it."""
+        from cdc_pipeline.operations.inspect.change_lines import lines_of  # late: lines alone
+
         with _shown_in_errors():
             for piece, its_changes in self.changes(chunks):
                 yield from lines_of(piece, its_changes, self.selection)
@@ -144,23 +141,3 @@ def _shown_in_errors() -> Iterator[None]:
     except CdcError as error:
         error.journal = None if error.journal is None else shown_name(error.journal)
         raise
-
-
-def inspect(
-    paths: Sequence[Path], selection: Selection | None = None, *, stdin: BinaryIO | None = None
-) -> JournalSummary:
-    """Count what the journals hold, by event type and table."""
-    inspection = Inspection(selection)
-    return inspection.summary(read_all(paths, inspection.selection, stdin=stdin))
-
-
-def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
-    """Every change as a line of JSON, of tables that match shell patterns (by default all).
-    Raises CdcError with journal and offset; what came before was yielded.
-    """
-    selection = Selection(
-        tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT}
-    )
-    inspection = Inspection(selection)
-    for block in inspection.lines(read_all(paths, selection)):
-        yield from block.decode().split("\n")[:-1]

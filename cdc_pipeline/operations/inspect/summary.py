@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from pydantic import BaseModel, Field
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE
@@ -33,7 +33,8 @@ _ENDS: Final = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_S
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
-class LargestTransaction(BaseModel):
+@dataclass(slots=True)
+class LargestTransaction:
     """The transaction that takes the most bytes of its journal."""
 
     journal: str
@@ -43,7 +44,8 @@ class LargestTransaction(BaseModel):
     rows: int
 
 
-class JournalInfo(BaseModel):
+@dataclass(slots=True, kw_only=True)
+class JournalInfo:
     """One journal. `previous_gtids`: the set at its head, None if it has none; `first_gtid`,
     `last_gtid`: of its wanted transactions, in the order of the log; `ends`: ENDS_...: "rotated"
     to `next_journal`, "stopped" by a clean shutdown, "in use" (being written, or its server was
@@ -69,7 +71,8 @@ class JournalInfo(BaseModel):
     unpacked_bytes: int = 0
 
 
-class TableChanges(BaseModel):
+@dataclass(slots=True)
+class TableChanges:
     """Over all journals."""
 
     inserts: int = 0
@@ -78,10 +81,11 @@ class TableChanges(BaseModel):
     event_bytes: int = 0
 
 
-class JournalSummary(BaseModel):
+@dataclass(slots=True)
+class JournalSummary:
     """`error`: what ended the reading early; the counts are of what came before."""
 
-    journals: list[JournalInfo] = Field(default_factory=list)
+    journals: list[JournalInfo] = field(default_factory=list)
     transactions: int = 0
     rolled_back: int = 0
     # ended by XA PREPARE; their XA COMMIT or XA ROLLBACK is a transaction of its own
@@ -90,8 +94,8 @@ class JournalSummary(BaseModel):
     unfinished: str = ""  # journal:offset of a transaction that is open where all journals end
     statements: int = 0
     largest: LargestTransaction | None = None
-    events_by_type: dict[str, int] = Field(default_factory=dict)
-    tables: dict[str, TableChanges] = Field(default_factory=dict)
+    events_by_type: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, TableChanges] = field(default_factory=dict)
     error: dict[str, object] | None = None
 
 

@@ -53,6 +53,7 @@ def read_in_sequence(
         state,
         cut=committer.cut or state.cut,
         cursor=committer.cursor,
+        schemas=session.schemas,
         read=replace(read, dropped=dropped),
     )
 
@@ -118,13 +119,12 @@ def learn_tables(
     """Ask the catalog for what the history lacks of the source's tables at a place (the cursor at
     the end of the log, or a first run's start): the next DDL finds it even if a later one follows.
     """
-    schemas = schemas_of(
-        context.config,
-        source=source,
-        run=replace(resolved, start=at, decision=None),
-        cursor=state.cursor,
-        captured=targets_at(context.config, state.cut, state.cursor).keeps_history,
-    )
-    if resolved.known is None or not schemas.know_all(resolved.known):
-        schemas.ask_catalog()
-        schemas.save(None, source_time_us=-1)
+    config, known = context.config, resolved.known
+    captured = targets_at(config, state.cut, state.cursor).keeps_history
+    schemas = state.schemas
+    if known is None or schemas is None or not schemas.know_all(known, at, captured):
+        run = replace(resolved, start=at, decision=None)
+        schemas = schemas_of(config, source=source, run=run, cursor=state.cursor, captured=captured)
+        if known is None or not schemas.know_all(known, at, captured):
+            schemas.ask_catalog()
+    schemas.save(None, source_time_us=-1)

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.reader import ReadResult
+from cdc_pipeline.run.decode.schemas import Schemas
 from cdc_pipeline.run.plan.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.run.recovery import Recovered
 from cdc_pipeline.run.report import (
@@ -107,13 +108,15 @@ class RunSummary:
 class RunState(Recovered):
     """A run between two of its steps; what it suspends itself is not retried at once.
 
-    `main`: what was published with the cursor; `others` moved no cursor.
+    `main`: what was published with the cursor; `others` moved no cursor. `schemas`: those of the
+    session that has read in sequence.
     """
 
     main: RunSummary = field(default_factory=RunSummary)
     others: tuple[RunSummary, ...] = ()
     read: ReadResult = field(default_factory=ReadResult)
     parallel: ParallelReport | None = None
+    schemas: Schemas | None = None
 
     def after(self, done: RunSummary) -> RunState:
         """After batches that moved no cursor."""

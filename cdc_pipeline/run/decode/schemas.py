@@ -170,15 +170,15 @@ class Schemas:
 
     # -- the catalog -------------------------------------------------------------------------------
 
-    def know_all(self, tables: Iterable[str]) -> bool:
-        """Whether the start of the captured ones of these (``schema.table``) lacks nothing."""
-        place = self._start.seq(self._epoch)
+    def know_all(self, tables: Iterable[str], at: Position, captured: Captured) -> bool:
+        """Whether nothing lacks at a place of the captured ones of these (``schema.table``)."""
+        place = at.seq(self._epoch)
         return all(
             _is_whole(version := self._history.at(*name, place))
             and version is not None
             and version.generated is not None
             for name in map(split_table_name, tables)
-            if self._captured(*name)
+            if captured(*name)
         )
 
     def ask_catalog(self) -> bool:

@@ -19,13 +19,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Final, Literal
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Final, Literal
 
 from cdc_pipeline.binlog.seq import epoch_of
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.schema.generated import GeneratedColumn
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Origin(StrEnum):
@@ -177,6 +178,8 @@ class _File:
 
 @cache
 def _adapter() -> TypeAdapter[_File]:
+    from pydantic import TypeAdapter  # late: `cdc-pipeline binlog` stores no history
+
     return TypeAdapter(_File)
 
 

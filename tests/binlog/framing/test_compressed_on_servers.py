@@ -17,7 +17,6 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
-from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.source.archive.archive import ArchiveSource
@@ -28,6 +27,7 @@ from tests.servers import Server
 from tests.support.decoded_journals import decode_journal
 from tests.support.live_source import live_source
 from tests.support.packing import HEADER, PlainEvent
+from tests.support.shown_journals import changes
 
 StartServer = Callable[..., Server]
 BIG_ROWS = 4000

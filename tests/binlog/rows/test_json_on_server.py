@@ -14,13 +14,13 @@ from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.decoded import UPDATE, DecodedRows
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.errors import IncompleteRowsError
-from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.run.decode.decoding import RunDecoder
 from cdc_pipeline.targets.targets import targets_at
 from tests.binlog.rows.json_updates import Updates, quoted
 from tests.binlog.rows.test_on_servers import decode_type
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last, read_chunk
+from tests.support.shown_journals import changes
 from tests.targets.test_exact import config
 
 DOCUMENTS = 20

@@ -20,7 +20,6 @@ from cdc_pipeline.binlog.event_types import (
 from cdc_pipeline.binlog.events import gtid, query
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
-from cdc_pipeline.operations.inspect.inspect import inspect
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.summary import RunSummary, whole_interval
@@ -30,6 +29,7 @@ from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.events.replay import closed_journal
 from tests.servers import Server
 from tests.support.journal_builder import JournalBuilder
+from tests.support.shown_journals import inspect
 
 T = EventType
 NAME = "binlog.000001"

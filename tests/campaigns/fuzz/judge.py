@@ -36,7 +36,6 @@ from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.archive.files import read_journal
@@ -45,6 +44,7 @@ from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
 from tests.campaigns.fuzz import journal as wire
 from tests.campaigns.fuzz.mutations import Mutant
+from tests.support.shown_journals import changes
 
 JOURNAL: Final = "binlog.000001"
 _GTIDS: Final = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)

@@ -21,13 +21,13 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType as T
 from cdc_pipeline.binlog.framing.compressed import UNPACKED_BYTES_MAX
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.operations.inspect.inspect import changes
 from cdc_pipeline.source.archive.files import read_head, read_journal
 from tests.campaigns.frame import address_space_bytes
 from tests.campaigns.fuzz import judge
 from tests.support.event_builder import gtid_body, query_body
 from tests.support.journal_builder import JournalBuilder
 from tests.support.packing import child, length_encoded, payload, record
+from tests.support.shown_journals import changes
 
 MEMORY_BYTES_MAX = 300 << 20
 GOLDEN = Path(__file__).parents[2] / "golden"

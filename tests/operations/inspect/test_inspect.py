@@ -19,9 +19,10 @@ from cdc_pipeline.operations.inspect.annotations import lengths_bytes
 from cdc_pipeline.operations.inspect.change_files import ChangeFiles
 from cdc_pipeline.operations.inspect.change_log import ChangeLog
 from cdc_pipeline.operations.inspect.inputs import read_all
-from cdc_pipeline.operations.inspect.inspect import Inspection, changes
+from cdc_pipeline.operations.inspect.inspect import Inspection
 from cdc_pipeline.operations.inspect.selection import Selection
 from cdc_pipeline.source.archive.files import read_journal
+from tests.support.shown_journals import changes
 from tools.record_golden import GOLDEN
 
 JOURNALS = SHOP_DIRECTORY / "journals"

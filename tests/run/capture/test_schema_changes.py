@@ -3,6 +3,7 @@ SELECT (K13)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.schema.history.history import SchemaHistory
 from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -244,3 +247,24 @@ def test_k23_f142_a_first_run_learns_of_its_tables_what_later_ddl_needs(
         capture(config, cursors=cursors)
         found = lake_rows(spark, config.sink.lake_path, database, "a", ["id", "n"])
         assert found == server_rows(server, database, "a", ["id", "n"])
+
+
+def test_k23_a_run_that_knows_its_tables_reads_their_history_once(
+    server: Server, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, count = SchemaHistoryFile.read, Counter[str]()
+
+    def counted(file: SchemaHistoryFile) -> SchemaHistory:
+        count["read"] += 1
+        return read(file)
+
+    with temporary_database(server) as database:
+        run(server, database, "CREATE TABLE a (id INT PRIMARY KEY, n INT)")
+        config = make_config(live(server), include=[f"{database}.a"], start=here(server))
+        cursors = MemoryCursorStore()
+        run(server, database, "INSERT INTO a VALUES (1, 1)")
+        capture(config, cursors=cursors)
+        run(server, database, "INSERT INTO a VALUES (2, 2)")
+        monkeypatch.setattr(SchemaHistoryFile, "read", counted)
+        capture(config, cursors=cursors)
+    assert count == {"read": 1}

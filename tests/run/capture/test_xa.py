@@ -12,7 +12,6 @@ import pytest
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StagingError, TargetSuspendedError, UnknownXaError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.operations.inspect.inspect import inspect
 from cdc_pipeline.operations.plan_text import xa_line
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -23,6 +22,7 @@ from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import assert_equal, lake_rows, server_rows
 from tests.support.memory_sink import MemoryLake
+from tests.support.shown_journals import inspect
 from tests.support.xa_session import XaSession
 
 MakeConfig = Callable[..., PipelineConfig]
