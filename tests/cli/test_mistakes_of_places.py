@@ -108,6 +108,7 @@ def test_a_mistake_about_java(told: Told, shop: Shop) -> None:
     told.check("java")
 
 
+@pytest.mark.whole
 def test_a_mistake_in_sparks_master(told: Told, shop: Shop) -> None:
     shop.write(sink="  spark: {master: 'spark:/host', driver_memory: lots}\n")
     told.run("validate", exit_code=2)

@@ -140,7 +140,7 @@ def interrupts() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.usefixtures("interrupts")
 def test_a_code_server_that_is_stopped_ends_when_its_runs_have_ended(tmp_path: Path) -> None:
     """What the unit, the container and their times to stop rest on."""

@@ -54,7 +54,7 @@ def test_the_tutorial_runs_as_it_is_written(
 
 
 @pytest.mark.spark
-@pytest.mark.whole
+@pytest.mark.nightly
 @FLAVORS
 def test_the_how_to_pages_run_as_they_are_written(
     flavor: str, start_server: Callable[..., Server], tmp_path: Path

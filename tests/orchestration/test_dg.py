@@ -86,7 +86,7 @@ def dg(installed: Path, tmp_path: Path) -> Dg:
     return run
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_a_scaffolded_component_is_listed_and_loads(dg: Dg, tmp_path: Path) -> None:
     listed = json.loads(dg("list", "components", "--package", "cdc_pipeline", "--json"))
     assert [item["key"] for item in listed["items"]] == ["cdc_pipeline.CdcComponent"]

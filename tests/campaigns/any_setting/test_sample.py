@@ -16,7 +16,7 @@ from tests.campaigns.frame import sample
 
 def test_k34_two_settings_at_once_leave_the_same_rows(tmp_path: Path) -> None:
     """K34: what is read, kept and merged at a time changes nothing."""
-    assert sample(CAMPAIGN, seed=1, count=20, folder=tmp_path)["runs"] == 20
+    assert sample(CAMPAIGN, seed=1, count=10, folder=tmp_path)["runs"] == 10
 
 
 def test_k34_each_setting_is_tried_or_is_not_with_a_reason() -> None:

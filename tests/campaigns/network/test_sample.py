@@ -19,7 +19,7 @@ from tests.servers import Flavor
 QUIT_BYTES = 5  # of COM_QUIT, the last packet of a client
 
 
-@pytest.fixture(scope="module", params=get_args(Flavor))
+@pytest.fixture(scope="module", params=["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
 def shop(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:

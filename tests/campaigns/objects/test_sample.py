@@ -75,6 +75,7 @@ def _stop_a_driver(folder: Path) -> None:
     assert (stopped.happened, stopped.outcome, stopped.finding) == (True, "lock", "")
 
 
+@pytest.mark.whole
 def test_k16_a_stopped_writer_of_a_lake_on_a_disk_keeps_its_lock(tmp_path: Path) -> None:
     """The kernel's lock cannot be lost: nobody else writes until the writer ends."""
     story = Story.of_seed(1, tmp_path)

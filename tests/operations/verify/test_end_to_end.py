@@ -198,6 +198,7 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     assert not cut.cursor.targets[f"{database}.item"].exact
 
 
+@pytest.mark.whole
 def test_k17_rows_without_a_key_in_the_lake_are_never_a_sample(
     mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig]
 ) -> None:

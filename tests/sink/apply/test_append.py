@@ -314,6 +314,6 @@ def test_bitmaps_hold_the_rows_that_they_are_made_of(sink_provider: SparkProvide
         made.runOptimize()
         compact = bytes(made.serializeAsByteArray(formats.Portable()))
         assert bitmap_rows(compact).tolist() == expected.tolist(), "as Delta's own writers leave it"
-        for size in range(0, len(compact), max(1, len(compact) // 200)):
+        for size in range(0, len(compact), max(1, len(compact) // 40)):
             with pytest.raises((ValueError, struct.error)):
                 bitmap_rows(compact[:size])

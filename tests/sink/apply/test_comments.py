@@ -99,6 +99,7 @@ def test_both_engines_make_and_change_the_same_comments(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_a_text_changes_alone_and_again(tmp_path: Path) -> None:
     sink = sink_at(tmp_path)
     with sink.lock():

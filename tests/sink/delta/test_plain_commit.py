@@ -160,6 +160,7 @@ def test_both_engines_make_the_same_table_and_the_same_history(
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_properties_are_set_in_new_and_in_old_tables_and_decide_who_writes(
     open_sink: Callable[..., DeltaSink],
 ) -> None:

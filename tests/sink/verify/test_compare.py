@@ -51,7 +51,7 @@ def no_jvm() -> Any:
     raise AssertionError("a small table needs no JVM")
 
 
-@pytest.fixture(params=["in memory", "by Spark"])
+@pytest.fixture(params=["in memory", pytest.param("by Spark", marks=pytest.mark.whole)])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What starts Spark, for the comparison by one engine."""
     if request.param == "in memory":
@@ -260,7 +260,10 @@ def test_k17_what_spark_alone_compares_is_not_told_as_too_large(
         assert type(refused.value) is kind
 
 
-@pytest.mark.parametrize(("key", "held", "buckets"), [(("id",), 9, 4), ((), 3, 1)])
+@pytest.mark.parametrize(
+    ("key", "held", "buckets"),
+    [(("id",), 9, 4), pytest.param((), 3, 1, marks=pytest.mark.whole)],
+)
 def test_k25_the_rows_of_the_larger_side_are_compared_in_parts(
     spark: Any,
     tmp_path: Path,

@@ -30,6 +30,7 @@ FLAVORS = [
     pytest.param(
         ("mysql", {"binlog_checksum": "NONE", "binlog_transaction_compression": "ON"}),
         id="mysql-compressed-without-checksums",
+        marks=pytest.mark.whole,
     ),
     pytest.param(("mariadb", {"log_bin_compress": "ON"}), id="mariadb-compressed"),
     pytest.param(("mariadb", {"binlog_checksum": "NONE"}), id="mariadb-without-checksums"),
