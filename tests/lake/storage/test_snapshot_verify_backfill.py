@@ -22,7 +22,7 @@ from tests.support.crash_children import run_child
 from tests.support.object_store import Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 
-pytestmark = [pytest.mark.spark, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 
 def test_k2_k16_k17_a_load_verify_and_backfill_in_an_object_store(
