@@ -71,8 +71,14 @@ class TableProof(FrozenModel):
 
     @property
     def differing(self) -> TablePass | None:
-        """The newest pass that found a difference which no later pass has disproved."""
-        return next((one for one in (self.current, self.last) if one and one.counts), None)
+        """What the last whole pass found, and so far the next one, which has disproved nothing."""
+        found = [one for one in (self.last, self.current) if one is not None and one.counts]
+        if len(found) < 2:
+            return found[0] if found else None
+        last, current = found
+        counts = {k: max(last.counts.get(k, 0), n) for k, n in current.counts.items()}
+        keys = tuple(dict.fromkeys(last.keys + current.keys))
+        return last.model_copy(update={"counts": last.counts | counts, "keys": keys})
 
     @property
     def proved(self) -> TablePass | None:

@@ -37,6 +37,7 @@ from cdc_pipeline.schema.target_spec import (
     shape_of,
 )
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.targets.keys import identity_by_rule
 from cdc_pipeline.targets.masks import fingerprint
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.row_policies import shape_invalid
@@ -81,9 +82,12 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
 def shape_table(
     route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
 ) -> ShapedTable:
-    """`shape_of` by a route's rule; ConfigError, with the path of the setting: it does not fit."""
+    """`shape_of` by a route's rule, whose own key stands before `key`; ConfigError, with the path
+    of the setting: it does not fit.
+    """
+    of_rule = identity_by_rule(route.rule)
     try:
-        return shape_of(recorded_shape(route.rule), columns, key)
+        return shape_of(recorded_shape(route.rule), columns, of_rule.key if of_rule else key)
     except Misfit as misfit:
         raise ConfigError(
             f"the rule does not fit {route.source}: {misfit.what}",

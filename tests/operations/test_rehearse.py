@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import pymysql
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.operations.rehearse.rehearse import rehearse
 from cdc_pipeline.operations.rehearse.script import Session, statements_of
-from tests.conftest import temporary_database
-from tests.schema.ddl.generated_statements import Maker
+from tests.campaigns.rehearsed.campaign import place_free
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.memory_shop import MemoryShop
@@ -134,7 +130,7 @@ def test_what_would_suspend_a_table_does(
     for name in made.suspends:
         held = shop.cursors.cursor.suspended[name]
         assert held.next_step == made.next_step
-        assert made.reason == _cause(held.what)
+        assert made.reason == place_free(held.what)
 
 
 @pytest.mark.parametrize(
@@ -272,58 +268,3 @@ DROP TABLE x"""
     ]
     assert list(statements_of("SELECT 'open; ")) == [(1, "SELECT 'open;")]
     assert list(statements_of(" ; -- nothing")) == []
-
-
-@pytest.mark.parametrize(
-    ("seed", "count"), [(1, 40), pytest.param(2, 1_000, marks=pytest.mark.whole)]
-)
-def test_generated_migrations_do_what_was_rehearsed(
-    shop: MemoryShop, server: Server, fresh_database: str, seed: int, count: int
-) -> None:
-    with temporary_database(server) as tried:
-        taken = [
-            sql
-            for generated in Maker(seed).statements(count)
-            if generated.name
-            for sql in _taken(server, tried, *generated.statements)
-        ]
-    rehearsal = rehearse(
-        shop.config, ";\n".join(taken), cursors=shop.cursors, database=fresh_database
-    )
-    assert len(rehearsal.statements) == len(taken)
-
-    before = shop.last_cut().batch_number
-    server.execute(f"USE `{fresh_database}`")
-    server.execute_all(*taken)
-    with suppress(TargetSuspendedError):
-        shop.run()
-    numbers = range(before + 1, shop.last_cut().batch_number + 1)
-    decided = [ddl for number in numbers for ddl in read_cut(shop.paths, number).ddl]
-    assert [
-        (ddl.decision, ddl.reason, ddl.policy) for ddl in decided if ddl.decision != "ignored"
-    ] == [
-        (made.outcome, made.reason, made.policy)
-        for made in rehearsal.statements
-        if made.outcome in ("applied", "recorded")
-    ]
-    cursor = shop.cursors.cursor
-    assert cursor is not None
-    assert {name: _cause(held.what) for name, held in cursor.suspended.items()} == {
-        name: made.reason for made in rehearsal.statements for name in made.suspends
-    }
-
-
-def _cause(what: str) -> str:
-    """Without its place."""
-    return re.sub(r" \(binlog\.\d+ at \d+\)", "", what)
-
-
-def _taken(server: Server, database: str, *statements: str) -> list[str]:
-    """Those that the server takes."""
-    taken = []
-    for sql in statements:
-        with suppress(pymysql.MySQLError):
-            server.execute(f"USE `{database}`")
-            server.execute(sql)
-            taken.append(sql)
-    return taken

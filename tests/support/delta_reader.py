@@ -31,8 +31,13 @@ _NO_RUNS, _RUNS = 12346, 12347
 
 @dataclass(frozen=True)
 class DeltaTable:
+    """`types`: Delta's own, from the log; `physical`: the columns' names in files; `files`: as the
+    log adds them."""
+
     columns: tuple[str, ...]
-    types: dict[str, Any]  # Delta's own type of each column, from the log
+    types: dict[str, Any]
+    physical: dict[str, str]
+    files: tuple[dict[str, Any], ...]
     rows: list[dict[str, Any]]
 
 
@@ -55,6 +60,8 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
     return DeltaTable(
         columns=tuple(field["name"] for field in fields),
         types={field["name"]: field["type"] for field in fields},
+        physical={field["name"]: _physical(field) for field in fields},
+        files=tuple(files.values()),
         rows=rows,
     )
 
@@ -103,7 +110,7 @@ def _rows(
     folder: Path, file: dict[str, Any], fields: list[Any], partitions: list[str]
 ) -> list[dict[str, Any]]:
     table = pq.ParquetFile(folder / unquote(file["path"])).read()
-    gone = _deleted(folder, file["deletionVector"]) if file.get("deletionVector") else set()
+    gone = marked_rows(folder, file)
     columns: dict[str, list[Any]] = {}
     for field in fields:
         name, physical = field["name"], _physical(field)
@@ -164,6 +171,11 @@ def _partition_value(text: str | None, delta_type: Any) -> Any:
 
 
 # -- deletion vectors ------------------------------------------------------------------------------
+
+
+def marked_rows(folder: Path, file: dict[str, Any]) -> set[int]:
+    """Those that a file's deletion vector marks."""
+    return _deleted(folder, file["deletionVector"]) if file.get("deletionVector") else set()
 
 
 def _deleted(folder: Path, vector: dict[str, Any]) -> set[int]:

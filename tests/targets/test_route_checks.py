@@ -188,6 +188,13 @@ def test_rules_against_the_catalog() -> None:
     )
 
 
+@pytest.mark.parametrize("rule", [{"key": ["Email"]}, {"mode": "changelog"}])
+def test_k14_f143_what_is_no_key_of_the_target_may_be_left_out(rule: dict[str, Any]) -> None:
+    """By the source's key the table was made, and refused from its second run on."""
+    config = config_of({"tables": ["shop.person"], "masks": {"id": "drop"}, **rule})
+    check_columns(config, {"shop.person": (COLUMNS, PERSON.key_names)})
+
+
 def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()

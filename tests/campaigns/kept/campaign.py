@@ -1,18 +1,25 @@
 """Journals that runs keep, on servers that purge them.
 
 Each case has a server of its own options, a pipeline that keeps journals, and runs that are killed
-at any fault point, between changes, new journals, restarts and purges of all that is sealed. What
-is kept must be the server's bytes after each of these. At the end a pipeline that has read nothing
-yet reads all from the first journal on: its tables, and those of the other, must be SELECT's, and
-the story of a row must end with it.
+at any fault point, or where the power goes as a journal is written, between changes, new journals,
+restarts and purges of all that is sealed. What is kept must be the server's bytes after each of
+these. At the end a pipeline that has read nothing yet reads all from the first journal on: its
+tables, and those of the other, must be SELECT's, and the story of a row must end with it.
+
+Cases are played by a process that the shim of the campaign of disks is loaded into: after a power
+cut a strict disk may hold whatever was not waited for, or not.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +33,9 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.source.kept_journals import KeptJournals, logs_of
 from cdc_pipeline.source.live import journal_keeper
-from tests.campaigns.frame import SERVERS, Campaign, Case, Play, flavors, fresh
+from tests.campaigns.disk.disk import Disk
+from tests.campaigns.disk.power import PowerCut
+from tests.campaigns.frame import SERVERS, Campaign, Case, Play, flavors, fresh, judged
 from tests.servers import Server
 from tests.support.captures import live
 from tests.support.comparison import lake_rows, server_rows
@@ -49,7 +58,8 @@ _STEPS: Final = (
     *["write"] * 4,
     *["run"] * 2,
     *["kill"] * 2,
-    *["kill_keeping"] * 4,
+    *["kill_keeping"] * 3,
+    *["cut_power"] * 3,
     *["flush"] * 2,
     "restart",
     "purge",
@@ -69,36 +79,77 @@ def _case(seed: int, number: int, *, flavor: str, steps: int) -> Case:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[Play]:
-    def play(case: Case) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        if case and case[0][0] == "world":
-            _name, flavor, options, compress, write_bytes = case[0]
-            with (
-                fresh(folder) as home,
-                Server(flavor, options) as server,
-                patch.object(journal_keeper, "WRITE_BYTES", write_bytes),
-            ):
-                world = _World(server, home, compress=compress)
-                with closing(world):
-                    for name, number in case[1:]:
-                        counts[name] += 1
-                        getattr(world, name)(number)
-                        world.check()
-                    counts += world.end()
-        return counts
+    disk = _disk(folder)
+    with subprocess.Popen(
+        [sys.executable, "-m", __name__, str(folder)],
+        cwd=Path(__file__).resolve().parents[3],
+        env={**os.environ, **disk.environment()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
 
-    yield play
+        def play(case: Case) -> Counter[str]:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            print(json.dumps(case), file=child.stdin, flush=True)
+            told, counts = json.loads(child.stdout.readline())
+            assert not told, told
+            return Counter(counts)
+
+        yield play
+        child.stdin.close()
+
+
+def _main(folder: Path) -> None:
+    """Play each case of a line of the input, and print what is wrong with it and what was in it."""
+    del os.environ["LD_PRELOAD"]  # servers are not watched
+    disk = _disk(folder)
+
+    def play(case: Case) -> Counter[str]:
+        return _played(case, folder, disk)
+
+    for line in sys.stdin:
+        print(json.dumps(judged(play, json.loads(line))), flush=True)
+
+
+def _disk(folder: Path) -> Disk:
+    return Disk(folder / "kept", folder / "disk")
+
+
+def _played(case: Case, folder: Path, disk: Disk) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if case and case[0][0] == "world":
+        _name, flavor, options, compress, write_bytes = case[0]
+        with (
+            fresh(folder) as home,
+            Server(flavor, options) as server,
+            patch.object(journal_keeper, "WRITE_BYTES", write_bytes),
+        ):
+            world = _World(server, home, disk, compress=compress)
+            with closing(world):
+                for name, number in case[1:]:
+                    counts[name] += 1
+                    getattr(world, name)(number)
+                    world.check()
+                counts += world.end()
+    return counts
 
 
 class _World:
-    def __init__(self, server: Server, folder: Path, *, compress: bool) -> None:
+    def __init__(self, server: Server, folder: Path, disk: Disk, *, compress: bool) -> None:
         self.server, self.folder, self.copies = server, folder, folder / "server"
+        self.disk, self._before = disk, folder / "before"
         server.execute("CREATE DATABASE shop")
         create_tables(server, "shop")
         self.workload = Workload(server, "shop", seed=1)
-        self.keep = {"path": str(folder / "kept"), "compress": compress}
+        shutil.rmtree(disk.root, ignore_errors=True)
+        disk.root.mkdir()
+        self.keep = {"path": str(disk.root), "compress": compress}
         self.shop = self._shop("lake")
-        self.killed, self.sessions = 0, 1
+        self.killed, self.struck, self.sessions = 0, 0, 1
 
     def _shop(self, lake: str) -> MemoryShop:
         document = {
@@ -133,7 +184,9 @@ class _World:
     def kill_keeping(self, number: int) -> None:
         self.kill(number, "journal_")
 
-    def kill(self, number: int, of: str = "") -> None:
+    def kill(
+        self, number: int, of: str = "", *, watched: Callable[[], None] = lambda: None
+    ) -> None:
         left = number
 
         def reached(point: str) -> None:
@@ -141,10 +194,33 @@ class _World:
             left -= point.startswith(of)
             if not left and point.startswith(of):
                 self.killed += 1
+                watched()
                 end_run()
 
         with listening(reached), suppress(Killed):
             self.run(number)
+
+    def cut_power(self, number: int) -> None:
+        """The disk as it may be behind a cut takes the place of what is kept."""
+        root, live, into = self.disk.root, self.folder / "live", self.folder / "struck"
+        for place in (self._before, live, into):
+            shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(root, self._before)
+        self.disk.clear()
+
+        def strike() -> None:
+            shutil.copytree(root, live)
+            cut = PowerCut(root, self._before)
+            cut.take(self.disk.calls())
+            cut.check(live)
+            cut.strike(live, self.disk.grave, into, random.Random(number))
+            self.struck += 1
+
+        with self.disk.armed():
+            self.kill(1 + number % 4, "journal_", watched=strike)
+        if into.exists():
+            shutil.rmtree(root)
+            shutil.copytree(into, root)
 
     def purge(self, _number: int) -> None:
         """What is sealed: of anything else, nobody but the server knows it."""
@@ -156,7 +232,7 @@ class _World:
 
     @property
     def _logs(self) -> list[KeptJournals]:
-        place = self.folder / "kept" / "shop"
+        place = self.disk.root / "shop"
         return [KeptJournals(folder) for folder in logs_of(place)] if place.is_dir() else []
 
     @property
@@ -203,7 +279,7 @@ class _World:
         told = self._tell()
         shutil.rmtree(self.copies)
         sealed = sum(journal.is_sealed for journal in listed.journals)
-        return Counter(killed=self.killed, sealed=sealed, stories=told)
+        return Counter(killed=self.killed, struck=self.struck, sealed=sealed, stories=told)
 
     def _tell(self) -> int:
         """The last change of each of some rows has its values."""
@@ -222,8 +298,11 @@ CAMPAIGN = Campaign(
     "kept",
     _case,
     _opened,
-    needs=SERVERS,
+    needs=(*SERVERS, "C compiler"),
     options={"flavor": "", "steps": 24},
     budget="10",
     shrink_plays_max=20,
 )
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

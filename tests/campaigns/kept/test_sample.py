@@ -18,3 +18,4 @@ def test_k24_what_runs_keep_is_the_servers_and_all_that_a_later_reader_needs(
     counts = sample(CAMPAIGN, seed=1, count=2, folder=tmp_path)
     assert counts["sealed"] > 2
     assert counts["killed"] > 2
+    assert counts["struck"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pymysql
 
@@ -16,6 +16,8 @@ from tests.campaigns.sink.oracle import Oracle, Place
 from tests.campaigns.sink.statements import random_transaction
 from tests.campaigns.sink.tables import Table, quoted, random_table
 from tests.servers import Server
+
+SQL_MODE: Final = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,7 @@ class Executor:
     def __post_init__(self) -> None:
         self._connection = self.server.root_connection(autocommit=True, charset="utf8mb4")
         self._cursor: Any = self._connection.cursor()
-        self._cursor.execute(
-            "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO'"
-        )
+        self._cursor.execute(f"SET SESSION sql_mode = '{SQL_MODE}'")
         self._cursor.execute("SET SESSION foreign_key_checks = 1, innodb_lock_wait_timeout = 5")
 
     def close(self) -> None:
@@ -119,15 +119,15 @@ class Pack:
 
     def step(self) -> None:
         self._executor.seed = self.seed
-        self._transactions()
+        self.transact()
         for _ in range(self._choose.randint(0, self._size.changes_max)):
-            self._change()
-            self._transactions()
+            self.change()
+            self.transact()
 
     def _note(self, *tables: Table) -> None:
         self._executor.note(*((table.database, table.name) for table in tables))
 
-    def _transactions(self) -> None:
+    def transact(self) -> None:
         executor, flavor = self._executor, self._executor.server.flavor
         for _ in range(self._choose.randint(1, self._size.transactions_max)):
             transaction = random_transaction(
@@ -141,7 +141,7 @@ class Pack:
             executor.try_sql("COMMIT" if transaction.commits else "ROLLBACK")
             self._note(*transaction.tables)
 
-    def _change(self) -> None:
+    def change(self) -> None:
         going_on = [table for table in self.tables if table not in self.may_stand]
         if not going_on:
             return

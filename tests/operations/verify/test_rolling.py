@@ -697,6 +697,24 @@ def test_k17_stale_rows_are_counted_once_and_suspend_no_table(
     assert run._suspended == ()
 
 
+def test_k17_f144_what_a_whole_pass_found_is_told_until_a_later_one_is_whole() -> None:
+    """Though the pass under way has found something else, too."""
+    last, current = (
+        TablePass(place=PLACE, began_at_us=1, rows=9, counts=counts, keys=keys)
+        for counts, keys in (
+            ({"different": 1, "extra": 2}, ("different: id=1 (v)", "extra: id=7", "extra: id=8")),
+            ({"different": 1, "missing": 1}, ("different: id=1 (v)", "missing: id=3")),
+        )
+    )
+    proof = TableProof(identity="", known_since_us=1, last=last, current=current)
+    assert proof.differing is not None
+    assert proof.differing.counts == {"different": 1, "extra": 2, "missing": 1}
+    assert proof.differing.keys == (*last.keys, "missing: id=3")
+    nothing = current.model_copy(update={"counts": {}, "keys": ()})
+    for one, other, found in ((last, nothing, last), (nothing, current, current)):
+        assert proof.model_copy(update={"last": one, "current": other}).differing == found
+
+
 @pytest.mark.parametrize(
     ("key", "types", "is_kept"),
     [("ab", "int", True), ("ba", "int", False), ("a", "int", False), ("ab", "bigint", False)],
