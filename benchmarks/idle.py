@@ -20,9 +20,9 @@ from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.table_facts import put_cut
 
-RATIO_MAX = 2.0
+RATIO_MAX = 1.2
 TABLES = 1000
-DEFINITIONS_CPU_S_MAX = 3.0
+DEFINITIONS_CPU_S_MAX = 2.0
 LOAD = (
     "import dagster; from cdc_pipeline.orchestration.definitions import build_definitions; "
     "build_definitions({jobs!r}).get_repository_def().load_all_definitions()"
