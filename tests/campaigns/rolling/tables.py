@@ -232,13 +232,14 @@ def _literal(value: Any) -> str:
 
 
 def _mend_statistics(folder: Path, version: int, path: str, rows: int) -> None:
-    """Of a file that is another one now: how many rows it has is all that is known."""
+    """Of a file that is another one now: its size, by which Spark divides it, and its rows."""
     for number in range(version + 1):
         file = commit_file(folder, number)
         actions = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
         for action in actions:
             if action.get("add", {}).get("path") == path:
                 action["add"]["stats"] = json.dumps({"numRecords": rows})
+                action["add"]["size"] = (folder / unquote(path)).stat().st_size
         file.write_text("".join(f"{json.dumps(action)}\n" for action in actions), "utf-8")
 
 
