@@ -378,7 +378,8 @@ class ArchiveThenLive(LiveSource):
             self._check_server(number)
             preceding = self._preceding(number)
             lost = before.subtract(preceding)
-            if isinstance(lost, MariadbGtidSet):  # a domain may have been deleted from the log
+            # A domain may have been deleted from the log; where none is left, the log was reset.
+            if isinstance(lost, MariadbGtidSet) and preceding:
                 domains = {domain for domain, _ in preceding.last}
                 lost = {domain for domain, _ in lost.last} & domains
             if lost:
