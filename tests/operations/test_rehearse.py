@@ -107,6 +107,20 @@ def test_what_is_rehearsed_is_what_then_happens(
     ]
 
 
+def test_k13_f146_the_copy_of_a_query_comes_with_its_rows(
+    shop: MemoryShop, server: Server, fresh_database: str
+) -> None:
+    script = "CREATE TABLE copied (PRIMARY KEY (id)) AS SELECT * FROM a; DROP TABLE copied"
+    made, dropped = rehearse(
+        shop.config, script, cursors=shop.cursors, database=fresh_database
+    ).statements
+    assert (made.outcome, dropped.outcome) == ("rows", "uncertain")
+    server.execute(script.split(";")[0])
+    shop.run()
+    assert shop.suspended() == {}
+    assert f"{fresh_database}.copied" in shop.last_cut().tables
+
+
 @pytest.mark.parametrize(
     ("statement", "outcome"),
     [

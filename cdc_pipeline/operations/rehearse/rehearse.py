@@ -33,7 +33,7 @@ from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.schema.ddl.published import published
-from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind
+from cdc_pipeline.schema.ddl.statement import TABLE_DDL, Statement, StatementKind, TableName
 from cdc_pipeline.schema.evolution.statement_context import Decision, RowPosition
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
@@ -270,6 +270,7 @@ class _Log:
 
 def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedStatement]:
     rules, behind_stop = log.rules(), dict[str, Any]()
+    copies: set[TableName] = set()  # of queries, whose columns no text shows
     for line, sql in statements_of(script):
         query = session.query(sql)
         statement = rules.parse(query)
@@ -292,8 +293,16 @@ def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedSt
                 reason="sql_log_bin is off: the lake never learns of it",
                 next_step="take new snapshots of the captured tables that it changes",
             )
-        elif kind is _K.DML:
+        elif kind is _K.DML or (kind is _K.CREATE_TABLE_SELECT and not statement.temporary):
             outcome = _of_rows(statement, is_captured=log.concerns(statement))
+            copies.update(statement.tables if kind is not _K.DML else ())
+            yield told(**_if_logged(outcome, session, log, statement))
+        elif not copies.isdisjoint(statement.tables) and log.concerns(statement):
+            outcome = {
+                "outcome": "uncertain",
+                "reason": "a table has the columns of a query, which the text does not show",
+                "next_step": "run the CREATE TABLE ... SELECT first, and rehearse what follows it",
+            }
             yield told(**_if_logged(outcome, session, log, statement))
         else:
             before = log.targets

@@ -27,6 +27,7 @@ from cdc_pipeline.lake.state import last_cut, read_cut
 from cdc_pipeline.lake.suspensions import cause_of
 from cdc_pipeline.operations.rehearse.rehearse import Rehearsal, rehearse
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.schema.evolution.steps import DdlDecision
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from tests.campaigns.frame import (
     SERVERS,
@@ -177,10 +178,15 @@ def _takes(server: Server, *statements: str) -> bool:
 
 
 def _refused(shop: MemoryShop, statements: list[str], database: str) -> Counter[str]:
+    """What would stop a run hides what follows it, which is a script of its own then."""
     counts = Counter[str]()
-    for sql in statements:
-        told = rehearse(shop.config, sql, cursors=shop.cursors, database=database)
-        counts.update(f"refused by the server: {made.outcome}" for made in told.statements)
+    while statements:
+        script = ";\n".join(statements)
+        told = rehearse(shop.config, script, cursors=shop.cursors, database=database).statements
+        assert len(told) == len(statements)
+        read = next((n for n, made in enumerate(told, 1) if made.outcome == "stops"), len(told))
+        counts.update(f"refused by the server: {made.outcome}" for made in told[:read])
+        statements = statements[read:]
     return counts
 
 
@@ -196,19 +202,23 @@ def play_script(
     server.execute_all(*script)
     failure: CdcError | None = None
     try:
-        shop.run()
+        decided = list(shop.run().ddl)
     except CdcError as error:
         failure = error
-    compare(shop, rehearsal, failure, before=before)
+        numbers = range(before + 1, shop.last_cut().batch_number + 1)
+        decided = [ddl for number in numbers for ddl in read_cut(shop.paths, number).ddl]
+    compare(shop, rehearsal, failure, decided)
     if isinstance(shop, DeltaShop):
         _compare_features(features, _features(shop), rehearsal)
     return Counter(f"told: {made.outcome}" for made in rehearsal.statements)
 
 
 def compare(
-    shop: MemoryShop, rehearsal: Rehearsal, failure: CdcError | None, *, before: int
+    shop: MemoryShop, rehearsal: Rehearsal, failure: CdcError | None, decided: list[DdlDecision]
 ) -> None:
-    """Of the batches behind one."""
+    """`decided`: by the run; of one that failed, what its cuts tell: none follows a last statement
+    that changes nothing.
+    """
     stops = [made for made in rehearsal.statements if made.outcome == "stops"]
     is_stopped = failure is not None and not isinstance(failure, TargetSuspendedError)
     assert is_stopped == bool(stops), f"told {stops}, and the run ended by {failure!r}"
@@ -216,14 +226,24 @@ def compare(
         assert failure is not None
         reason = place_free(cause_of(failure))
         assert reason in stops[0].reason, f"stops by {reason}, told {stops[0].reason}"
-    numbers = range(before + 1, shop.last_cut().batch_number + 1)
-    decided = [ddl for number in numbers for ddl in read_cut(shop.paths, number).ddl]
-    done = [(ddl.decision, ddl.reason, ddl.policy) for ddl in decided if ddl.decision != "ignored"]
+    copies = {  # of queries: what becomes of them is not told
+        table
+        for made in rehearsal.statements
+        if made.outcome == "rows" and made.sql.startswith("CREATE")
+        for table in made.tables
+    }
+    done = [
+        (ddl.decision, ddl.reason, ddl.policy)
+        for ddl in decided
+        if ddl.decision != "ignored" and copies.isdisjoint(ddl.tables)
+    ]
     told = [
         (made.outcome, made.reason, made.policy)
         for made in rehearsal.statements
         if made.outcome in ("applied", "recorded")
     ]
+    if failure is not None and all(one[0] == "recorded" for one in told[len(done) :]):
+        told = told[: len(done)]
     cursor = shop.cursors.cursor
     assert cursor is not None
     held = {name: place_free(one.what) for name, one in cursor.suspended.items()}
