@@ -45,6 +45,10 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_ack": "The cursor; the store still retains what it covers.",
         "before_published": "The cursor; views of the cut are in a database of their own, or in no "
         "file yet, and what shows them to readers comes next.",
+        # An erasure, around its batch.
+        "erasure_recorded": "The erasure's own file: later readings of the log leave its keys out.",
+        "erasure_removed": "The cut of tables without the rows; quarantine and certificate follow.",
+        "erasure_cleaned": "The same, and the quarantine is without them; the certificate follows.",
         # A snapshot or a rebuild, around batches of the main lake and of the side lake.
         "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",

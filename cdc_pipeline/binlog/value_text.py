@@ -52,6 +52,18 @@ def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = Fals
     return array.cast(pa.string())
 
 
+def value_of(text: str, type_: pa.DataType) -> pa.Scalar | None:
+    """The value of a text, of bytes in hex; None if it is none of this type."""
+    try:
+        if pa.types.is_binary(type_):
+            return pa.scalar(bytes.fromhex(text), type_)
+        if pa.types.is_timestamp(type_):
+            return pa.scalar(text).cast(pa.timestamp("us")).cast(type_)
+        return pa.scalar(text).cast(type_)
+    except (ValueError, pa.ArrowException):
+        return None
+
+
 def hashed(array: pa.Array, key: bytes) -> pa.StringArray:
     """Return the HMAC-SHA-256 of the canonical texts of n values as 64 hex digits; NULL stays NULL.
 

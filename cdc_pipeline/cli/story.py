@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.operations.story import Change, Story
 
 
-def _key(
+def key_of(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, str]:
     parts = [text.partition("=") for text in texts]
@@ -30,7 +30,7 @@ def _key(
 @source_argument()
 @click.argument("table_name", metavar="TABLE")
 @click.option(
-    "--key", multiple=True, callback=_key, metavar="COLUMN=VALUE",
+    "--key", multiple=True, callback=key_of, metavar="COLUMN=VALUE",
     help="A column of the row's key, for each. Bytes in hex, TIMESTAMP in UTC.",
 )  # fmt: skip
 @click.option(

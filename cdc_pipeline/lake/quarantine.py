@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -203,6 +203,40 @@ def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
 
 def _sources(target: RecordedTarget) -> list[str]:
     return list(target.spec.sources) or [target.table]
+
+
+def erase_entries(
+    paths: LakePaths,
+    tables: Collection[str],
+    *,
+    before: int,
+    is_erased: Callable[[DecodedRows], bool],
+) -> tuple[int, int]:
+    """Remove the values of entries whose rows are erased, and the bytes of their tables' decoded
+    events, which may hold more rows; their places stay. Return how many there are, and how many
+    events are bytes alone: nothing tells whose rows they have.
+    """
+    removed, unread, folder = 0, 0, paths.quarantine
+    for match in map(_FILE.fullmatch, storage_of(folder).names(folder)):
+        if not match or int(match[1]) >= before:
+            continue
+        entries, is_changed = _read(folder / match[0]), False
+        for entry in (one for one in entries if one["table"] in tables):
+            if entry["row"] is None:
+                unread += entry["raw"] is not None
+                continue
+            gone = ["raw"]
+            if is_erased(decode_stream(entry["row"], commit_ts_us=entry["ts_us"])):
+                gone += ["change", "row"]
+                removed += 1
+            is_changed |= any(entry[name] is not None for name in gone)
+            entry.update(dict.fromkeys(gone))
+        if is_changed:
+            sink = pa.BufferOutputStream()
+            table = pa.Table.from_pylist(entries, schema=SCHEMA)
+            pq.write_table(table, sink, compression="zstd")
+            storage_of(folder).replace(folder / match[0], sink.getvalue().to_pybytes())
+    return removed, unread
 
 
 # -- reading ---------------------------------------------------------------------------------------

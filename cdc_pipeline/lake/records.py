@@ -43,6 +43,7 @@ class Interval(FrozenModel):
     statements_ignored: int = 0
     row_events_suspended: int = 0  # rows events of suspended tables: left to their catch-up (K4)
     statements_suspended: int = 0  # DDL of suspended tables, likewise
+    rows_erased: int = 0  # left out, or changed, because their keys were erased on request
     # of unknown types, flagged ignorable
     ignorable_events: dict[str, int] = Field(default_factory=dict)
 
@@ -59,7 +60,7 @@ class Interval(FrozenModel):
         )
 
 
-BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "snapshot", "repair"]
+BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "snapshot", "repair", "erase"]
 
 
 class Note(FrozenModel):
@@ -229,6 +230,9 @@ class RecordedTarget(_HasSpec):
     # The batch restores the rows of this version of the table (`sink/apply/external_writes.py`); it
     # has no rows or steps.
     restores: int = -1
+    # The staged file holds keys: their rows are erased (`sink/apply/erase.py`), and nothing else
+    # happens to the target.
+    erases: bool = False
 
     @property
     def is_of_snapshot(self) -> bool:
@@ -251,7 +255,8 @@ class BatchRecord(FrozenModel):
     person has moved the cursor (K3), and ``replay`` for rows from the quarantine. A ``snapshot``
     brings rows that were read from the source's tables, or swaps a loaded table into its
     target's place. A ``repair`` brings rows that a comparison with the source found, or restores
-    a table's own rows. Of these only ``cursor_set`` moves the cursor. `start` is the position of
+    a table's own rows. An ``erase`` removes rows on request.
+    Of these only ``cursor_set`` moves the cursor. `start` is the position of
     a target that the batch has to leave behind: the interval's start, or before the begin of an
     XA transaction that was prepared and open there (K8).
     """

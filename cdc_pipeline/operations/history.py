@@ -21,6 +21,7 @@ _WHAT: Final[dict[BatchKind, str]] = {
     "replay": "quarantine replayed",
     "snapshot": "snapshot",
     "repair": "repair",
+    "erase": "rows erased",
 }
 
 

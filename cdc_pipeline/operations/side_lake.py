@@ -23,6 +23,8 @@ from cdc_pipeline.config.pipeline_config import (
     TablesConfig,
 )
 from cdc_pipeline.config.storage_config import LakeUri
+from cdc_pipeline.lake.erasures import copy_erasures
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
@@ -98,11 +100,13 @@ def beside(
     sink: dict[str, Any] | None = None,
     **update: Any,
 ) -> PipelineConfig:
-    """The configuration of a lake beside the pipeline's own; `sink`, `update`: other settings."""
+    """The configuration of a lake beside the pipeline's own, which gets to know what was erased;
+    `sink`, `update`: other settings.
+    """
     source, keep = update.get("source", config.source), config.keep_journals
     if keep is not None and isinstance(source, LiveSourceConfig):
         update["source"] = source.model_copy(update={"keep_journals": keep.read_only()})
-    return config.model_copy(
+    made = config.model_copy(
         update={
             "tables": only_tables(config, tables),
             "sink": config.sink.model_copy(
@@ -115,6 +119,12 @@ def beside(
             **update,
         }
     )
+    copy_erasures(_paths(config), _paths(made))
+    return made
+
+
+def _paths(config: PipelineConfig) -> LakePaths:
+    return LakePaths(config.sink.lake_path.absolute(), config.name)
 
 
 def only_tables(config: PipelineConfig, tables: Sequence[str]) -> TablesConfig:

@@ -45,7 +45,7 @@ from cdc_pipeline.binlog.seq import (
     journal_number,
     pack_seq,
 )
-from cdc_pipeline.binlog.value_text import text_of
+from cdc_pipeline.binlog.value_text import text_of, value_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import ColumnsRule
@@ -268,7 +268,7 @@ class StoryReader:
             for column in expected.columns:
                 if column.name in key and not _hashes(target, column.name):
                     type_ = arrow_of_delta(column.delta_type)
-                    if type_ is None or _scalar(key[column.name], type_) is None:
+                    if type_ is None or value_of(key[column.name], type_) is None:
                         raise _no_key(self.table, [column.delta_type], [column.name])
         return tuple(key.values())
 
@@ -648,23 +648,11 @@ def _hashes(target: Target, column: str) -> bool:
 # -- keys in Arrow ---------------------------------------------------------------------------------
 
 
-def _scalar(text: str, type_: pa.DataType) -> pa.Scalar | None:
-    """The value of a text; None if it is none of this type."""
-    try:
-        if pa.types.is_binary(type_):
-            return pa.scalar(bytes.fromhex(text), type_)
-        if pa.types.is_timestamp(type_):
-            return pa.scalar(text).cast(pa.timestamp("us")).cast(type_)
-        return pa.scalar(text).cast(type_)
-    except (ValueError, pa.ArrowException):
-        return None
-
-
 def _are_in(columns: Sequence[Any], keys: Sequence[Key]) -> Any:
     """Which rows have one of the keys; one that the columns cannot hold is none's."""
     has_key = [pa.array(np.zeros(len(columns[0]), bool))]
     for key in keys:
-        scalars = [_scalar(text, column.type) for text, column in zip(key, columns, strict=True)]
+        scalars = [value_of(text, column.type) for text, column in zip(key, columns, strict=True)]
         if None not in scalars:
             equal = map(pc.equal, columns, scalars)
             has_key.append(pc.fill_null(reduce(pc.and_, equal), False))

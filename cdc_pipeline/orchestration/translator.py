@@ -58,6 +58,7 @@ RunKind = Literal[
     "cursor_rebuild",
     "quarantine_replay",
     "quarantine_discard",
+    "erase",
 ]
 
 

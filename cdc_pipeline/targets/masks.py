@@ -142,7 +142,7 @@ def without_salts(masks: Mapping[str, Mask]) -> dict[str, Mask]:
     }
 
 
-def _key(mask: HashMask) -> bytes:
+def mask_key(mask: HashMask) -> bytes:
     salt = mask.hash.salt.get_secret_value()
     if not salt:
         raise ConfigError("the salt of hashed columns is not in this process")
@@ -152,7 +152,7 @@ def _key(mask: HashMask) -> bytes:
 def fingerprint(mask: Mask) -> str:
     """What distinguishes one mask from another, without its salt."""
     if isinstance(mask, HashMask):
-        check: str = hashed(pa.array([_CHECK]), _key(mask))[0].as_py()
+        check: str = hashed(pa.array([_CHECK]), mask_key(mask))[0].as_py()
         return f"hash:{check[:16]}"
     if isinstance(mask, TruncateMask):
         return f"truncate:{mask.truncate}"
@@ -165,7 +165,7 @@ def _kind(mask: Mask) -> str:
 
 def _masked(array: pa.Array, column: Column, mask: Mask, there: NDArray[np.bool_]) -> pa.Array:
     if isinstance(mask, HashMask):
-        return hashed(array, _key(mask))
+        return hashed(array, mask_key(mask))
     if isinstance(mask, TruncateMask):
         cut = pc.binary_slice if pa.types.is_binary(array.type) else pc.utf8_slice_codeunits
         return cut(array, 0, mask.truncate)

@@ -121,6 +121,10 @@ class Storage:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
+    def files(self, folder: Path) -> list[Path]:
+        """All below a folder, hidden ones too, in any depth; [] if it does not exist."""
+        return [Path(at) / name for at, _, names in os.walk(folder) for name in names]
+
     def written_s(self, folder: Path) -> dict[str, float]:
         """When each file right below a folder was written, by name, since the epoch."""
         written_s = {}
@@ -252,6 +256,10 @@ class _ObjectFiles(Storage):
     def names(self, folder: Path) -> list[str]:
         at = _object(folder)
         return at.store.names(at.key)
+
+    def files(self, folder: Path) -> list[Path]:
+        at = _object(folder)
+        return [folder / name[len(at.key) + 1 :] for name in at.store.sizes(at.key)]
 
     def written_s(self, folder: Path) -> dict[str, float]:
         at = _object(folder)

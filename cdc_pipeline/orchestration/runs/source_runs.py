@@ -31,7 +31,7 @@ from cdc_pipeline.run.report import CaptureReport
 T = TypeVar("T")
 # Changes of a moment wait for their turn in the source's pool, as a capture does.
 _IN_POOL: Final[frozenset[RunKind]] = frozenset(
-    {"cursor_set", "cursor_rebuild", "quarantine_replay", "quarantine_discard", "reset"}
+    {"cursor_set", "cursor_rebuild", "quarantine_replay", "quarantine_discard", "reset", "erase"}
 )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.erasures import read_erasures
 from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
 from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.interpret import (
@@ -38,6 +39,7 @@ from cdc_pipeline.run.decode.transaction_control import Ending, TransactionContr
 from cdc_pipeline.run.wiring import get_size
 from cdc_pipeline.schema.ddl.session import canonical_xid
 from cdc_pipeline.schema.evolution.statement_context import Decision
+from cdc_pipeline.targets.erased import ErasedRows
 
 _GET_TIMEOUT_S = 1.0
 
@@ -71,7 +73,14 @@ class Drain:
             session,
             rules=rules,
             decoder=RunDecoder(
-                epoch=session.epoch, schemas=session.schemas, names=session.identity.names
+                epoch=session.epoch,
+                schemas=session.schemas,
+                names=session.identity.names,
+                erased=ErasedRows(
+                    read_erasures(context.sink.paths),
+                    identity=session.identity,
+                    epoch=session.epoch,
+                ),
             ),
             xa=XaPlanner(
                 session,
@@ -256,6 +265,7 @@ class Drain:
         session, place = self._session, self._session.place
         place.count("row_events_ignored", changes.decoded.row_events_ignored)
         place.count("row_events_suspended", changes.decoded.row_events_suspended)
+        place.count("rows_erased", changes.decoded.rows_erased)
         place.count("transactions_applied", changes.transactions_applied)
         place.advance(changes.unit)
         session.overlap.reach(place.source_time_us)

@@ -7,7 +7,7 @@ Rules:
 - Rows of a suspended table are counted and not decoded: its table maps may be the reason for the
   suspension (K4).
 - Rows are masked as soon as they are decoded, so that no later stage sees the original values
-  (K14).
+  (K14). What was erased on request is left out just before: whoever reads a log does it here.
 - A value that its Delta type cannot hold is rescued, a row that cannot be applied goes to the
   quarantine, or either stops its table with journal and offset, as the table's policies say
   (`targets/row_policies.py`). Rows of prepared transactions always stop it, because it is
@@ -29,6 +29,7 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.decoded import INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WireType
 from cdc_pipeline.errors import (
@@ -40,6 +41,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
 from cdc_pipeline.targets.confirmed import as_recorded, table_policy
+from cdc_pipeline.targets.erased import NOTHING_ERASED, ErasedRows
 from cdc_pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.targets.row_policies import unrepresentable
 from cdc_pipeline.targets.targets import Targets
@@ -91,6 +93,7 @@ class DecodedRun:
         transactions_applied: with a row of a captured table, without those that wait.
         waiting: changes of captured tables of each transaction whose rows wait.
         row_events_ignored, row_events_suspended: of tables not captured, or suspended (K4).
+        rows_erased: left out, or changed, because their keys were erased.
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
         notes: of columns that keep the type of their target, once for each.
     """
@@ -100,6 +103,7 @@ class DecodedRun:
     transactions_applied: int
     waiting: Mapping[TransactionKey, Sequence[DecodedTable]] = field(default_factory=dict)
     row_events_suspended: int = 0
+    rows_erased: int = 0
     bad: tuple[BadRows, ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -116,12 +120,15 @@ class RunDecoder:
         epoch: int,
         schemas: KnownSchemas | None = None,
         names: NameRule = NameRule.AS_GIVEN,
+        erased: ErasedRows = NOTHING_ERASED,
     ) -> None:
         self._maps = TableMaps(self._takes, schemas=schemas, names=names)
         self._epoch = epoch
         self._targets: Targets  # of the slices that are being decoded
         self._notes: list[Note] = []
         self._noted: set[tuple[str, str]] = set()
+        self._erased = erased
+        self._rows_erased = 0
 
     def mark(self) -> _Mark:
         return self._maps.mark(), frozenset(self._noted)
@@ -151,7 +158,7 @@ class RunDecoder:
 
         Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts then.
         """
-        undone, self._targets = undone or {}, targets
+        undone, self._targets, self._rows_erased = undone or {}, targets, 0
         selections: dict[TableSchema, list[RowsSelection]] = {}
         held: dict[TableSchema, list[RowsSelection]] = {}
         ignored = left = 0
@@ -196,7 +203,14 @@ class RunDecoder:
                 apart.setdefault(key, []).append(table)
         notes, self._notes = tuple(self._notes), []
         return DecodedRun(
-            tuple(tables), ignored, _distinct(applied), apart, left, tuple(bad), notes
+            tuple(tables),
+            ignored,
+            _distinct(applied),
+            apart,
+            left,
+            self._rows_erased,
+            tuple(bad),
+            notes,
         )
 
     def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
@@ -234,8 +248,19 @@ class RunDecoder:
             if split is None:
                 raise
             part, at, others = split
-            bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
+            event = part.chunk.events[int(part.rows[at])]
+            is_erased = self._erased.may_be_in(
+                schema.full_name,
+                seq=seq_of_place(self._epoch, part.chunk.journal, int(event["tx_offset"])),
+                time_us=int(event["commit_ts_us"]),
+            )
+            hidden = self._hidden(policy.hidden, is_erased=is_erased)
+            bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=hidden))
             return self._decoded(others, schema, bad=bad)
+        count = 0
+        if self._erased:
+            decoded, count = self._without_erased(decoded, parts[0])
+            self._rows_erased += count
         decoded = self._targets.masks.apply(decoded)
         if not decoded.invalid and decoded.all_present:
             return decoded
@@ -255,8 +280,25 @@ class RunDecoder:
             causes.update(dict.fromkeys(those, (type(lacking).__name__, lacking.what)))
         if causes:
             assert bad is not None
-            bad.append(bad_rows(decided.before, causes, parts, hidden=policy.hidden))
+            hidden = self._hidden(policy.hidden, is_erased=count > 0)
+            bad.append(bad_rows(decided.before, causes, parts, hidden=hidden))
         return decided.without(causes)
+
+    def _without_erased(self, rows: DecodedRows, first: RowsSelection) -> tuple[DecodedRows, int]:
+        """An error names the place of the table's changes."""
+        try:
+            return self._erased.without(rows)
+        except CdcError as error:
+            error.journal = first.chunk.journal
+            error.offset = int(first.chunk.events["offset"][first.rows[0]])
+            raise
+
+    @staticmethod
+    def _hidden(columns: Collection[str], *, is_erased: bool) -> Collection[str]:
+        """With a name that no column has, which keeps the bytes of events back that may hold erased
+        rows.
+        """
+        return {*columns, ""} if is_erased else columns
 
 
 def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:

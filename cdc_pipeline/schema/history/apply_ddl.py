@@ -29,6 +29,7 @@ from cdc_pipeline.schema.history.history import (
     Version,
 )
 from cdc_pipeline.schema.source_table import SourceTable, altered, created, indexed
+from cdc_pipeline.text.table_names import table_name
 
 _K = StatementKind
 
@@ -130,24 +131,45 @@ class _Applied:
     def _table(self, table: TableName) -> SourceTable | None:
         return table_at(self._history, *table, self._logged.place - 1)
 
-    def _change(self, name: TableName, change: Callable[[], SourceTable | None]) -> None:
+    def _change(
+        self,
+        name: TableName,
+        change: Callable[[], SourceTable | None],
+        *,
+        origin: TableName | None = None,
+    ) -> None:
         try:
             after = change()
         except Uncertain as reason:
-            self._set(name, str(reason))
+            self._set(name, str(reason), origin=origin)
         else:
             if after is not None:
-                self._set(name, after)
+                self._set(name, after, origin=origin)
 
-    def _set(self, name: TableName, after: SourceTable | str, *, charset: str = "") -> None:
-        """`after`: the table, or why it is unknown from here on."""
+    def _set(
+        self,
+        name: TableName,
+        after: SourceTable | str,
+        *,
+        charset: str = "",
+        origin: TableName | None = None,
+    ) -> None:
+        """`after`: the table, or why it is unknown from here on; `origin`: its name before."""
         place, is_unknown = self._logged.place, isinstance(after, str)
         if name[1] and not self._captured(*name):
             return
         known = self._history.at(*name, place)
         if known is not None and known.place == place and (known.schema is not None or is_unknown):
             return  # seen before, or known from the catalog
-        version = Version(place, Origin.DDL, None, charset, time_us=self._logged.time_us)
+        renamed_from = "" if origin is None else table_name(*origin)
+        version = Version(
+            place,
+            Origin.DDL,
+            None,
+            charset,
+            time_us=self._logged.time_us,
+            renamed_from=renamed_from,
+        )
         if isinstance(after, str):
             version = replace(version, why=after)
         else:
@@ -215,7 +237,8 @@ class _Applied:
         }
         for name, origin in came_from.items():
             if origin is not None or all(name != old for old, _ in renames):
-                self._set(name, after[name] or "the table was renamed from an unknown one")
+                unknown = "the table was renamed from an unknown one"
+                self._set(name, after[name] or unknown, origin=origin)
             elif self._before(name) is not None or any(name == new for _, new in renames):
                 self._set(name, DROPPED)
 
@@ -242,4 +265,4 @@ class _Applied:
                 ) from None
             return result if result != before or target != table else None
 
-        self._change(target, after)
+        self._change(target, after, origin=table if target != table else None)

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
@@ -46,6 +46,7 @@ class Version:
         why: why there is no schema; of a database `CREATED` or "".
         time_us: commit time of its origin at the source, microseconds since 1970; -1 if unknown.
         generated: its generated columns, which no table map shows; None if unknown.
+        renamed_from: the table's name before, ``schema.table``, where a RENAME begins the version.
     """
 
     place: int
@@ -55,6 +56,7 @@ class Version:
     why: str = ""
     time_us: int = -1
     generated: tuple[GeneratedColumn, ...] | None = None
+    renamed_from: str = ""
 
 
 TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's default charset
@@ -124,7 +126,8 @@ class SchemaHistory:
     def compacted(self, oldest: int, *, keep_since_us: int) -> SchemaHistory:
         """Without versions that are no longer needed: of each table the one that holds at `oldest`,
         the earliest place that is read again (cursor, suspended targets, open XA transactions),
-        stays, and so does all that is later or was committed since `keep_since_us`.
+        stays, and so does all that is later or was committed since `keep_since_us`. Of a table that
+        stays the last names are kept, without columns.
         """
         kept = {}
         for key, known in self._versions.items():
@@ -139,7 +142,7 @@ class SchemaHistory:
                 and rest[0].place <= oldest
                 and rest[0].why == DROPPED
             )
-            kept[key] = [] if gone else rest
+            kept[key] = [] if gone else [*_renames(known[: max(first, 0)]), *rest]
         return self._rebuilt(kept)
 
     def _rebuilt(self, versions: dict[TableKey, list[Version]]) -> SchemaHistory:
@@ -163,6 +166,14 @@ class SchemaHistory:
         )
 
 
+def _renames(versions: Sequence[Version]) -> list[Version]:
+    renamed = [version for version in versions if version.renamed_from]
+    return [
+        replace(version, schema=None, generated=None, why=KEPT_FOR_ITS_NAME)
+        for version in renamed[-_RENAMES_MAX:]
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     database: str
@@ -184,5 +195,7 @@ def _adapter() -> TypeAdapter[_File]:
 
 
 DROPPED: Final = "the table was dropped"
+KEPT_FOR_ITS_NAME: Final = "its columns then were forgotten"
+_RENAMES_MAX: Final = 16  # of a table; a nightly swap adds one a day
 # Of a database: all of its tables are known.
 CREATED: Final = "the database was created"

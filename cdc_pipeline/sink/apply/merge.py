@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
+from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.sink.apply.append import add_appended, inserts_only, may_append
+from cdc_pipeline.sink.apply.erase import erase
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
 from cdc_pipeline.sink.apply.roll_back_uncut import check_taken_back
@@ -258,7 +260,7 @@ def _without_spark(work: Work) -> TableLog | None:
         if content is not None and not there.needs_spark:
             write_due_checkpoint(path, there)
         return there if are_done(there, record, target) else None
-    if target.replaces or target.restores >= 0 or target.schema_steps:
+    if target.replaces or target.restores >= 0 or target.erases or target.schema_steps:
         return None
     if target.create and read_table_log(path) is None:
         fixed = work.config.spark.settings
@@ -296,6 +298,9 @@ def _with_spark(work: Work, session: SparkSession) -> str:
         there = _table(work)
     if target.restores >= 0:
         restore(session, path, record, target, there)
+        return SPARK
+    if target.erases:
+        erase(session, path, record, target, there, keys=read_parquet(work.files[0]))
         return SPARK
     if add_rescued_column(session, path, there, target):
         there = _table(work)

@@ -96,6 +96,10 @@ class TableRows:
         rows = None if None in counts else sum(count for count in counts if count is not None)
         return rows, sum(add["size"] for add in self._adds)
 
+    def with_marked(self) -> TableRows:
+        """Those that deletion vectors mark, too: their values are in the files."""
+        return replace(self, _adds=tuple({**add, "deletionVector": None} for add in self._adds))
+
     def only(self, columns: Collection[str]) -> TableRows:
         fields = [field for field in self.schema if field.name in columns]
         return replace(self, schema=pa.schema(fields))

@@ -111,6 +111,7 @@ class StagedTarget:
     steps: tuple[Step, ...] = ()
     content: RecordedContent | None = None
     restores: int = -1
+    erases: bool = False
     part: StagedPart = field(default_factory=StagedPart)
     open: StagedPart | None = None
 
@@ -218,6 +219,18 @@ class StagedBatch:
     def restore(self, target: Target, version: int) -> None:
         """Restore the rows of an earlier version, and do nothing else to the target."""
         self._targets[target.name] = StagedTarget(target, changed=True, restores=version)
+
+    def erase(self, target: Target, keys: pa.Table, *, rows: int) -> None:
+        """Erase the rows of these keys, texts by column, and do nothing else to the target;
+        `rows`: how many there are.
+        """
+        staged = StagedTarget(target, changed=True, erases=True)
+        self._files += 1
+        path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
+        staged.part.writer = StagedFileWriter(path, keys.schema, key_columns=[])
+        staged.part.writer.write(keys)
+        staged.part.deleted = staged.part.gone = rows
+        self._targets[target.name] = staged
 
     def add_staged(self, rows: StagedRows, target: Target) -> None:
         """Rows in the staged layout, shaped, `_cdc_rescued` last if the target has it. Raises
@@ -475,4 +488,5 @@ def _recorded(staged: StagedTarget) -> RecordedTarget:
         rescued_rows=part.rescued_rows,
         content=content,
         restores=staged.restores,
+        erases=staged.erases,
     )

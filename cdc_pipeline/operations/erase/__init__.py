@@ -1,0 +1,1 @@
+"""Erase the rows of keys, wherever the lake holds them, and prove it."""

@@ -1,0 +1,539 @@
+"""Erase the rows of keys of one source table from the lake, for good.
+
+    lock -> gone at the source? -> record (`lake/erasures.py`) -> batch -> quarantine -> search ->
+    certificate
+
+Rules:
+- The record comes before the batch: whoever reads the log afterwards leaves the keys out. Its bound
+  is taken when the rows were seen to be gone, and never moves.
+- The batch is an admin batch like any other (K2): its staged files hold the keys until its cut.
+- The same request ends what a killed process left, by what its record says; only an erasure whose
+  batch has a cut gets a certificate.
+- A row that is still at the source would come back with the next snapshot or repair: it is refused,
+  unless a person says that this is known.
+- No erasure while something is under way that has read the rows and will write them: a snapshot, a
+  rebuild or backfill of the table, a suspended target, a prepared XA transaction.
+- Kept journals are bytes of all tables: they stay, and the certificate names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from pydantic import Field
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.fault_points import reach
+from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake import erasures
+from cdc_pipeline.lake.cut_retention import prune_cuts
+from cdc_pipeline.lake.erasures import Certificate, Erasure, Held, NameBound
+from cdc_pipeline.lake.long_operations import new_operation_id, unfinished
+from cdc_pipeline.lake.paths import list_numbers
+from cdc_pipeline.lake.proofs import proof_file
+from cdc_pipeline.lake.quarantine import erase_entries, read_entries
+from cdc_pipeline.lake.records import BatchRecord, Note, QuarantineMark
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.lake.state import read_record
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.operations.erase.keys import KEYS_MAX, Key, TableKeys, earlier_names
+from cdc_pipeline.operations.erase.search import Search, remove_now
+from cdc_pipeline.operations.snapshot.server import SnapshotSource
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.run.observer import RunObserver
+from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.sink.apply.erase import count_rows
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.targets.table_filter import tables_named
+from cdc_pipeline.targets.targets import Targets, targets_at
+from cdc_pipeline.text.spark_sql import quoted
+from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.wording import count_of
+
+_ERASED_NOTE: Final = "erased"
+_NOT_SEARCHED: Final = (
+    "the source, its journals, and their copies elsewhere",
+    "separate lakes of backfills (--into), copies of cuts, and backups of the lake",
+    "earlier versions that a bucket, or snapshots of a file system, keep of files",
+    "what Dagster keeps: reports of verifications name keys of rows that differed",
+    "rows whose key was masked by another mask, and journals from before a rename that the schema "
+    "history has forgotten (--formerly)",
+)
+
+
+class EraseRequest(FrozenModel):
+    """`where`: columns and values of one condition; `keys`: whole keys. `formerly`: names that the
+    table had. `at_once`: no older version or cut is kept. `is_known`: the rows may still be at the
+    source, or it cannot be asked.
+    """
+
+    table: str
+    where: dict[str, str] = Field(default_factory=dict)
+    keys: tuple[dict[str, str], ...] = ()
+    formerly: tuple[str, ...] = ()
+    at_once: bool = False
+    is_known: bool = False
+    who: str = ""
+    why: str = ""
+
+    def digest(self, salt: str) -> str:
+        """Of what is erased."""
+        asked = self.model_dump_json(include={"table", "where", "keys"})
+        return hmac.new(bytes.fromhex(salt), asked.encode(), hashlib.sha256).hexdigest()
+
+
+class ErasePreview(FrozenModel):
+    """`rows`: by target; `at_source`: keys that the source still has; None: it cannot be asked."""
+
+    source: str
+    table: str
+    names: tuple[str, ...]
+    keys: int
+    rows: dict[str, int]
+    at_source: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Of the log, as a run would number it."""
+
+    bound: NameBound
+    position: Position
+    epoch: int
+    identity: ServerIdentity
+
+
+@dataclass
+class _Erasing:
+    """One request, in the source's lock."""
+
+    config: PipelineConfig
+    asked: EraseRequest
+    batch: AdminBatch
+    sink: DeltaSink
+    is_behind: bool = False
+    _keys: TableKeys | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        (self.table,) = tables_named(self.config, [self.asked.table])
+        self.paths = self.sink.paths
+        self.targets: Targets = targets_at(self.config, self.batch.last_cut(), self.batch.cursor)
+        end = self.end()
+        self.is_behind = end.position.order > self.batch.cursor.position.order
+        self.names = self._names(end)
+        self.keys = TableKeys(self.targets, self.table, self.names)
+        self.session = new_session(self.sink.spark.session())
+
+    def end(self) -> _End:
+        cursor = self.batch.cursor
+        source = build_source(self.config)
+        try:
+            source.check()
+            at, identity = source.end_position(), source.identity
+        finally:
+            source.close()
+        epoch = cursor.epoch + (not cursor.identity.same_server(identity))
+        seq = max(seq_of_place(epoch, at.journal, at.offset), cursor.seq)
+        return _End(NameBound(seq=str(seq), time_us=self._time_us()), at, epoch, identity)
+
+    def _time_us(self) -> int:
+        """The source's clock, by which commits are dated."""
+        if not isinstance(self.config.source, LiveSourceConfig):
+            return now_us()
+        with SnapshotSource(self.config, role="erase") as source:
+            return int(float(source.server.value("SELECT UNIX_TIMESTAMP(NOW(6))")) * 1e6)
+
+    def _names(self, end: _End) -> dict[str, NameBound]:
+        history = SchemaHistoryFile(self.paths.schema_history).read()
+        return earlier_names(history, self.table, until=end.bound, given=self.asked.formerly)
+
+    def found(self) -> list[Key]:
+        keys = self.keys.parsed(self.asked.keys)
+        if set(self.asked.where) == set(self.keys.source.key):
+            keys += self.keys.parsed([self.asked.where])
+        elif self.asked.where:
+            if self.is_behind:
+                raise LakeStateError(
+                    "a condition finds keys up to the cursor alone, and the log has more",
+                    table=self.table,
+                    setting="where",
+                    got=f"a cursor at {self.batch.cursor.position}",
+                    next_step=f"run `cdc-pipeline run {self.config.name}` first, or give the keys",
+                )
+            keys += self.keys.found(self.session, self.paths, self.asked.where)
+        keys = sorted(set(keys))
+        if len(keys) > KEYS_MAX:
+            raise ConfigError(
+                "too many keys for one erasure",
+                table=self.table,
+                expected=f"at most {KEYS_MAX:,}",
+                got=f"{len(keys):,}",
+                next_step="erase them in parts",
+            )
+        return keys
+
+    def rows(self, keys: Sequence[Key]) -> dict[str, int]:
+        return {
+            target.name: count_rows(
+                self.session, self.paths.table(target.name), target.spec, of_target
+            )
+            for target, of_target in self.keys.by_target(keys)
+        }
+
+    def at_source(self, keys: Sequence[Key]) -> int | None:
+        """How many of the keys it has; None if it cannot be asked. Raises LakeStateError: a
+        prepared transaction may have some.
+        """
+        if not isinstance(self.config.source, LiveSourceConfig):
+            return None
+        arrays = self.keys.arrays(keys)
+        values = [tuple(array[at].as_py() for array in arrays) for at in range(len(keys))]
+        with SnapshotSource(self.config, role="erase") as source:
+            if source.server.prepared_xids():
+                raise _under_way(self.table, "the server has a prepared XA transaction")
+            key = self._key_now(source)
+            return sum(_is_there(source.server, self.table, key, one) for one in values)
+
+    def _key_now(self, source: SnapshotSource) -> Sequence[str]:
+        schema = source.schemas([self.table]).get(self.table)
+        if schema is None or set(schema.key_names) != set(self.keys.source.key):
+            raise ConfigError(
+                f"the source shows no table {self.table} with this key",
+                table=self.table,
+                setting="table",
+                expected=", ".join(self.keys.source.key),
+                next_step="run the source first, so that the lake knows the table as it is now",
+            )
+        return self.keys.source.key
+
+    def check_rest(self) -> None:
+        """Raises LakeStateError: something under way could write the rows again."""
+        cursor, why = self.batch.cursor, ""
+        left = [one.target.name for one in self.keys.places if self._is_left(one.target.name)]
+        if left:
+            why = f"{left[0]} is suspended, and has to be caught up first"
+        for _, operation in unfinished(self.config, self.batch.cut):
+            if set(operation.sources) & self.names.keys():
+                why = f"{operation.command} is not finished"
+        parking = self.sink.parking(epoch=cursor.epoch, open_xa=cursor.open_xa)
+        if any(map(parking.holds_rows_of, self.names)):
+            why = "a prepared XA transaction that changed the table is open"
+        if why:
+            raise _under_way(self.table, why)
+
+    def _is_left(self, name: str) -> bool:
+        return name in self.targets.suspended
+
+    # -- the erasure -------------------------------------------------------------------------------
+
+    def begun(self) -> Erasure | None:
+        """The same request's, if it is unfinished."""
+        for one in erasures.unfinished(self.paths):
+            if one.table == self.table and one.request == self.asked.digest(one.salt):
+                return one
+        return None
+
+    def is_same(self, erasure: Erasure, keys: Sequence[Key]) -> bool:
+        return self.keys.digests(self.keys.arrays(keys), erasure.salt) == erasure.digests
+
+    def record(self, keys: Sequence[Key]) -> Erasure:
+        """A new one; the rows were just seen to be gone."""
+        if not keys:
+            raise ConfigError(
+                f"no row of {self.table} has these values",
+                table=self.table,
+                setting="where",
+                next_step="give the key itself: it is then left out of the log, too",
+            )
+        salt, end = erasures.salt_of(erasures.read_erasures(self.paths)), self.end()
+        arrays = self.keys.arrays(keys)
+        new = Erasure(
+            erasure_id=new_operation_id(),
+            source=self.paths.source,
+            table=self.table,
+            request=self.asked.digest(salt),
+            names=self._names(end),
+            key=self.keys.source.key,
+            salt=salt,
+            digests=self.keys.digests(arrays, salt),
+            masked=self.keys.digests(self.keys.masked(arrays), salt),
+            position=end.position,
+            epoch=end.epoch,
+            flavor=end.identity.flavor,
+            server_id=end.identity.server_id,
+            server_uuid=end.identity.server_uuid,
+            who=self.asked.who,
+            why=self.asked.why,
+        )
+        erasures.record(self.paths, new)
+        return new
+
+    def remove(self, erasure: Erasure, keys: Sequence[Key]) -> None:
+        """In one batch; rows that came since it was recorded stay."""
+        self.keys = TableKeys(self.targets, self.table, erasure.names)
+        rows = self.rows(keys)
+        for target, of_target in self.keys.by_target(keys):
+            self.batch.rows.erase(target, of_target, rows=rows[target.name])
+        at_us = now_us()
+        marks = [
+            QuarantineMark(
+                entry=one.id, table=one.table, what="discarded", who=self.asked.who,
+                why=f"erasure {erasure.erasure_id}", at_us=at_us,
+            )
+            for one in read_entries(
+                self.paths, before=self.batch.number, tables=self.names, only_open=True
+            )
+            if (entry := one.rows()) is not None and _is_erased(erasure, entry)
+        ]  # fmt: skip
+        note = Note(kind=_ERASED_NOTE, text=_note(erasure), table=self.table)
+        self.batch.publish(kind="erase", notes=[note], marks=marks)
+
+
+def _note(erasure: Erasure) -> str:
+    return f"{count_of(len(erasure.digests), 'key')} erased: {erasure.erasure_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Certifying:
+    """An erasure whose batch has a cut."""
+
+    config: PipelineConfig
+    sink: DeltaSink
+    erasure: Erasure
+    keys: TableKeys
+    batch: BatchRecord | None  # None if its record is gone; then there is a certificate
+    before: int  # the batch number of entries in quarantine that may be new
+
+    def certificate(self, *, at_once: bool) -> Certificate:
+        """Of what files say now; it is written when that is known."""
+        erasure, paths = self.erasure, self.sink.paths
+        known = erasures.certificate_of(paths, erasure)
+        entries, unread = erase_entries(
+            paths, erasure.names, before=self.before, is_erased=partial(_is_erased, erasure)
+        )
+        self._forget_proofs()
+        reach("erasure_cleaned")
+        search = self._searched({} if known is None else known.versions)
+        if at_once:
+            if self.sink.unpublished is not None:
+                raise self.sink.unpublished  # views still read what would be removed
+            prune_cuts(paths, retention=timedelta(0))
+            remove_now(search)
+            search = self._searched(search.versions)
+        held = [*search.held, *self._journals()]
+        if unread:
+            why = f"{unread:,} events that could not be decoded, whole: discard and remove them"
+            held.append(Held(what="quarantine", where="quarantine", why=why))
+        certificate = Certificate(
+            erasure_id=erasure.erasure_id,
+            source=self.config.name,
+            table=erasure.table,
+            keys=len(erasure.digests),
+            until=erasure.position,
+            removed=self._removed() if known is None else known.removed,
+            quarantine=entries if known is None else known.quarantine,
+            versions=search.versions,
+            held=tuple(held),
+            files_read=search.files_read,
+            not_searched=_NOT_SEARCHED,
+            checked_at_us=now_us(),
+        )
+        erasures.certify(paths, certificate)
+        return certificate
+
+    def _removed(self) -> dict[str, int]:
+        targets = () if self.batch is None else self.batch.targets
+        return {one.table: one.rows_deleted for one in targets}
+
+    def _forget_proofs(self) -> None:
+        """How far the rolling proof has come is a key, which may be an erased one."""
+        file = proof_file(self.sink.paths)
+        proofs, names = file.read(), {place.target.name for place in self.keys.places}
+        if names & proofs.tables.keys():
+            left = {name: one for name, one in proofs.tables.items() if name not in names}
+            file.write(proofs.model_copy(update={"tables": left}))
+
+    def _searched(self, versions: Mapping[str, int]) -> Search:
+        retention_us = round(self.config.sink.cut_retention.total_seconds() * 1e6)
+        places = self.keys.places
+        return Search(self.sink.paths, self.erasure, places, retention_us, dict(versions)).run()
+
+    def _journals(self) -> list[Held]:
+        keep = self.config.keep_journals
+        if keep is None:
+            return []
+        kept_us = 0 if keep.retention is None else round(keep.retention.total_seconds() * 1e6)
+        why = "journals hold the changes of all tables; reading them does not bring the rows back"
+        until_us = now_us() + kept_us if kept_us else -1
+        return [Held(what="journals", where=str(keep.path), why=why, until_us=until_us)]
+
+
+def _batch_of(sink: DeltaSink, erasure: Erasure) -> BatchRecord | None:
+    """The batch that removed its rows, if it has a cut."""
+    done = sink.last_cut()
+    for number in reversed(list_numbers(sink.paths.batches)):
+        if done is not None and number <= done.batch_number:
+            record = read_record(sink.paths, number)
+            if any((one.kind, one.text) == (_ERASED_NOTE, _note(erasure)) for one in record.notes):
+                return record
+    return None
+
+
+@contextmanager
+def _alone(sink: DeltaSink, *, at_once: bool) -> Iterator[None]:
+    """Beside no maintenance, which would have files that no commit names yet."""
+    if not at_once:
+        yield
+        return
+    with writer_lock(sink.paths.state / "maintenance.lock"):
+        yield
+
+
+def preview(config: PipelineConfig, asked: EraseRequest, *, cursors: CursorStore) -> ErasePreview:
+    """What `erase` would do; writes nothing. Raises as it does, but for rows at the source."""
+    sink = build_sink(config)
+    with admin_batch(sink, cursors=cursors, doing="erase the rows") as batch:
+        erasing = _Erasing(config, asked, batch, sink)
+        keys = erasing.found()
+        return ErasePreview(
+            source=config.name,
+            table=erasing.table,
+            names=tuple(erasing.names),
+            keys=len(keys),
+            rows=erasing.rows(keys) if keys else {},
+            at_source=erasing.at_source(keys),
+        )
+
+
+def erase(
+    config: PipelineConfig,
+    asked: EraseRequest,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+) -> Certificate:
+    """Erase rows and return the certificate; the same request ends what was left.
+
+    Raises ConfigError: no such table, key or value; LakeStateError: the rows are still at the
+    source, or something is under way; LockError: a run or, with `at_once`, a maintenance is at
+    work; SinkError as every batch.
+    """
+    sink = build_sink(config)
+    with (
+        admin_batch(
+            sink,
+            cursors=cursors,
+            doing="erase the rows",
+            observer=observer,
+            run_id=run_id,
+            wait_s=config.snapshot.lock_wait_s,
+        ) as batch,
+        _alone(sink, at_once=asked.at_once),
+    ):
+        erasing = _Erasing(config, asked, batch, sink)
+        erasing.check_rest()
+        erasure = erasing.begun()
+        done = None if erasure is None else _batch_of(sink, erasure)
+        if done is None:
+            keys = erasing.found()
+            present = erasing.at_source(keys)
+            if present != 0 and not asked.is_known:
+                raise _present(erasing.table, present)
+            if erasure is not None and not erasing.is_same(erasure, keys):
+                erasures.withdraw(erasing.paths, erasure)  # nothing was removed by it
+                erasure = None
+            erasure = erasure or erasing.record(keys)
+            reach("erasure_recorded")
+            erasing.remove(erasure, keys)
+            reach("erasure_removed")
+            done = _batch_of(sink, erasure)
+        assert erasure is not None
+        assert done is not None
+        of_record = TableKeys(erasing.targets, erasing.table, erasure.names)
+        certifying = _Certifying(config, sink, erasure, of_record, done, batch.number + 1)
+        return certifying.certificate(at_once=asked.at_once)
+
+
+def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[Certificate]:
+    """Search the lake again for what was erased of a table, under any of its names, by the records
+    alone. Raises LakeStateError: an erasure is unfinished.
+    """
+    sink, found = build_sink(config), []
+    with admin_batch(
+        sink, cursors=cursors, doing="check the erasures", wait_s=config.snapshot.lock_wait_s
+    ) as batch:
+        targets = targets_at(config, batch.last_cut(), batch.cursor)
+        for erasure in erasures.read_erasures(sink.paths):
+            if table not in erasure.names:
+                continue
+            done = _batch_of(sink, erasure)
+            if done is None and erasures.certificate_of(sink.paths, erasure) is None:
+                raise LakeStateError(
+                    f"the erasure {erasure.erasure_id} was stopped before rows were removed",
+                    table=table,
+                    next_step="give its command again",
+                )
+            keys = TableKeys(targets, erasure.table, erasure.names)
+            certifying = _Certifying(config, sink, erasure, keys, done, batch.number)
+            found.append(certifying.certificate(at_once=False))
+    return found
+
+
+def _present(table: str, number: int | None) -> LakeStateError:
+    return LakeStateError(
+        "the source still has rows that are to be erased"
+        if number
+        else "the source cannot be asked whether the rows are gone",
+        table=table,
+        expected="rows that were deleted at the source first",
+        got=f"{count_of(number, 'row')} with these keys" if number else "an archive of journals",
+        next_step="delete them there; or give --even-if-present: a new snapshot, a repair or a "
+        "later change of them brings them back",
+    )
+
+
+def _under_way(table: str, why: str) -> LakeStateError:
+    return LakeStateError(
+        f"rows cannot be erased now: {why}",
+        table=table,
+        next_step="let it come to its end, run the source, and erase again",
+    )
+
+
+def _is_there(
+    server: ServerConnection, table: str, key: Sequence[str], values: Sequence[Any]
+) -> bool:
+    # Backticks quote a name in both dialects; a percent sign begins a parameter here.
+    where = " AND ".join(f"{quoted(name).replace('%', '%%')} = %s" for name in key)
+    of = ".".join(quoted(part).replace("%", "%%") for part in split_table_name(table))
+    return bool(server.rows(f"SELECT 1 AS found FROM {of} WHERE {where} LIMIT 1", values))  # noqa: S608
+
+
+def _is_erased(erasure: Erasure, rows: DecodedRows) -> bool:
+    """Whether any image of a quarantined change has an erased key, as far as columns tell."""
+    names = [column.name for column in rows.schema.columns]
+    key = erasures.key_columns(erasure.key, names, rows.schema.key_names)
+    bound = erasure.names[rows.schema.full_name].place
+    is_older = np.array([int(one.as_py()) < bound for one in rows.seq])
+    if key is None:
+        return False
+    at = [names.index(name) for name in key]
+    images = ([image.column(column) for column in at] for image in (rows.before, rows.after))
+    return any(bool((np.array(erasure.has(image)) & is_older).any()) for image in images)

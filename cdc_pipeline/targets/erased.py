@@ -1,0 +1,210 @@
+"""Leave out of a log what was erased on request (`lake/erasures.py`).
+
+Rules:
+- Rows are judged as they are decoded, before masks (K14).
+- Rows under a name that another table had before or has had since are that table's.
+- A row whose key changes from or to an erased one is like one that leaves or enters a filter: its
+  insert, or its delete, remains, so that the other key is right in every mode.
+- A row of a prepared XA transaction counts where it was prepared: an erasure waits for those.
+- Where no erasure is, nothing is computed; nor behind the last `until`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.errors import IncompleteRowsError, SchemaError
+from cdc_pipeline.lake.erasures import Erasure, digests_of, key_columns
+from cdc_pipeline.position.position import ServerIdentity
+
+
+class _Keys:
+    """What was erased of one table, under one of its names, by keys of one width and salt.
+
+    Of each digest rows before a seq are left out, and in another log those up to a time.
+    """
+
+    def __init__(
+        self, name: str, erasures: Sequence[Erasure], identity: ServerIdentity, epoch: int
+    ) -> None:
+        self.newest, self._salt = erasures[-1], bytes.fromhex(erasures[-1].salt)
+        seqs: dict[str, int] = {}
+        times_us: dict[str, int] = {}
+        for one in erasures:
+            bound = one.names[name]
+            is_of_log = one.is_of_log(identity, epoch)
+            for digest in one.digests:
+                if is_of_log:
+                    seqs[digest] = max(bound.place, seqs.get(digest, -1))
+                else:
+                    times_us[digest] = max(bound.time_us, times_us.get(digest, -1))
+        digests = sorted(seqs.keys() | times_us.keys())
+        self._digests = pa.array(digests, pa.string())
+        self._seqs = pa.array([Decimal(seqs.get(one, -1)) for one in digests], SEQ_TYPE)
+        self._times_us = np.array([times_us.get(one, -1) for one in digests], np.int64)
+        self._since = erasures[-1].names[name]
+        self._last_seq = max(seqs.values(), default=-1)
+        self._last_us = max(times_us.values(), default=-1)
+
+    def is_behind(self, rows: DecodedRows) -> bool:
+        """Whether all rows are newer than every erasure."""
+        first = int(pc.min(rows.seq).as_py())
+        return not self.covers(first, int(rows.commit_ts_us.min()))
+
+    def covers(self, seq: int, time_us: int) -> bool:
+        return seq < self._last_seq or time_us <= self._last_us
+
+    def images(self, rows: DecodedRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which rows have an erased key before, and after. Raises SchemaError."""
+        names = [column.name for column in rows.schema.columns]
+        key = key_columns(self.newest.key, names, rows.schema.key_names)
+        if key is None:
+            raise SchemaError(
+                "rows of this table were erased, and this part of the log has another key: nothing "
+                "shows which rows those are",
+                table=rows.schema.full_name,
+                expected=f"a key of {', '.join(self.newest.key)}",
+                got=", ".join(rows.schema.key_names) or "no key",
+                next_step=f"take a snapshot, or read the log from {self.newest.position} on",
+            )
+        before, after = _images_of(rows, [names.index(name) for name in key])
+        return (
+            self._has(before, rows) & (rows.op != INSERT),
+            self._has(after, rows) & (rows.op != DELETE),
+        )
+
+    def _has(self, keys: Sequence[pa.Array], rows: DecodedRows) -> NDArray[np.bool_]:
+        at = pc.index_in(digests_of(keys, self._salt), self._digests)
+        is_older = pc.fill_null(pc.less(rows.seq, self._seqs.take(at)), False)
+        since = pa.scalar(Decimal(self._since.since), SEQ_TYPE)
+        found: NDArray[np.bool_] = np.array(pc.and_(is_older, pc.greater_equal(rows.seq, since)))
+        times_us = self._times_us[np.array(pc.fill_null(at, 0))] if len(self._digests) else -1
+        is_since = rows.commit_ts_us >= self._since.since_us
+        found |= np.array(pc.is_valid(at)) & (rows.commit_ts_us <= times_us) & is_since
+        return found
+
+
+def _images_of(rows: DecodedRows, columns: Sequence[int]) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Columns before and after; a partial image lacks what did not change."""
+    before = [rows.before.column(column) for column in columns]
+    has_value = _bits(rows, rows.after_present)
+    after = [
+        pc.if_else(pa.array(has_value[:, column]), rows.after.column(column), old)
+        for column, old in zip(columns, before, strict=True)
+    ]
+    return before, after
+
+
+class ErasedRows:
+    """What readings of a source's log leave out; false if that is nothing."""
+
+    def __init__(
+        self, erasures: Iterable[Erasure], *, identity: ServerIdentity, epoch: int
+    ) -> None:
+        """`identity`, `epoch`: of the log that is read."""
+        groups: dict[tuple[str, int, str, str], list[Erasure]] = defaultdict(list)
+        for one in erasures:
+            for name, bound in one.names.items():
+                groups[name, len(one.key), one.salt, bound.since].append(one)
+        self._tables: dict[str, list[_Keys]] = defaultdict(list)
+        for (name, *_), alike in groups.items():
+            self._tables[name].append(_Keys(name, alike, identity, epoch))
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+    def may_be_in(self, name: str, *, seq: int, time_us: int) -> bool:
+        """Whether an event of a table, which cannot be decoded, may have erased rows."""
+        return any(one.covers(seq, time_us) for one in self._tables.get(name, ()))
+
+    def without(self, rows: DecodedRows) -> tuple[DecodedRows, int]:
+        """What remains of unmasked rows, and how many of them were left out or changed. Raises
+        SchemaError: they have another key.
+        """
+        before = after = np.zeros(len(rows), np.bool_)
+        for keys in self._tables.get(rows.schema.full_name, ()) if len(rows) else ():
+            if not keys.is_behind(rows):
+                images = keys.images(rows)
+                before, after = before | images[0], after | images[1]
+        touched = before | after
+        if not touched.any():
+            return rows, 0
+        enters = before & ~after & (rows.op == UPDATE)
+        leaves = after & ~before & (rows.op == UPDATE)
+        kept = ~touched | enters | leaves
+        if enters.any() or leaves.any():
+            rows = _without_images(rows, enters, leaves)
+        return rows.where(kept), int(touched.sum())
+
+
+NOTHING_ERASED: Final = ErasedRows((), identity=ServerIdentity("mysql", 0), epoch=0)
+
+
+def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:
+    """With values of the image before where a row that enters lacks those after. Raises
+    IncompleteRowsError: neither image has one, as the row that is left out had it.
+    """
+    before, after = (_bits(rows, present) for present in (rows.before_present, rows.after_present))
+    lacking = int((~(before | after)[enters]).any(axis=1).sum())
+    if lacking:
+        raise IncompleteRowsError(
+            "the key of an erased row changed, and its other values are not logged again",
+            table=rows.schema.full_name,
+            expected="whole images (binlog_row_image = FULL) where a key changes from an erased "
+            "one, or an erasure of both keys",
+            got=f"{lacking} changes without some columns",
+            next_step="erase the other key, too, or take a new snapshot of the table",
+        )
+    taken = enters[:, np.newaxis] & ~after
+    columns = [
+        pc.if_else(pa.array(taken[:, at]), rows.before.column(at), column)
+        for at, column in enumerate(rows.after.columns)
+    ]
+    present = np.where(enters[:, np.newaxis], rows.before_present, 0) | rows.after_present
+    return replace(
+        rows,
+        after=pa.RecordBatch.from_arrays(columns, schema=rows.after.schema),
+        after_present=present.astype(np.uint8),
+    )
+
+
+def _bits(rows: DecodedRows, present: NDArray[np.uint8]) -> NDArray[np.bool_]:
+    count = len(rows.schema.columns)
+    return np.unpackbits(present, axis=1, bitorder="little", count=count).astype(bool)
+
+
+def _without_images(
+    rows: DecodedRows, enters: NDArray[np.bool_], leaves: NDArray[np.bool_]
+) -> DecodedRows:
+    """Make inserts of updates that enter, and deletes of those that leave. Raises as
+    `_completed`.
+    """
+    if not rows.all_present and enters.any():
+        rows = _completed(rows, enters)
+    gone = {"before": enters, "after": leaves}
+    return replace(
+        rows,
+        op=np.where(enters, INSERT, np.where(leaves, DELETE, rows.op)).astype(rows.op.dtype),
+        before=_emptied(rows.before, enters),
+        after=_emptied(rows.after, leaves),
+        before_present=np.where(enters[:, np.newaxis], 0, rows.before_present).astype(np.uint8),
+        after_present=np.where(leaves[:, np.newaxis], 0, rows.after_present).astype(np.uint8),
+        invalid=[value for value in rows.invalid if not gone[value.image][value.row]],
+    )
+
+
+def _emptied(image: pa.RecordBatch, gone: NDArray[np.bool_]) -> pa.RecordBatch:
+    mask = pa.array(gone)
+    columns = [pc.if_else(mask, pa.scalar(None, column.type), column) for column in image.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=image.schema)

@@ -1,0 +1,271 @@
+"""Rows that are erased: gone from every file, in all modes, and no reading brings them back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.erasures import Certificate
+from cdc_pipeline.operations.backfill.backfill import backfill
+from cdc_pipeline.operations.backfill.rebuild import rebuild
+from cdc_pipeline.operations.erase.erase import EraseRequest, check, erase, preview
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.sink.read.read import table_frame
+from tests.servers import Server
+from tests.support.captures import SPARK, here, live
+
+pytestmark = pytest.mark.spark
+SECRET = "Zyxwvut-" * 6  # longer than the bounds that Delta keeps of a text
+BEGIN = SECRET[:20]
+MODES = ("mirror", "soft_delete", "history", "changelog")
+
+
+class Lake:
+    """A table of persons in a target of each mode."""
+
+    def __init__(self, server: Server, database: str, at: Path, **more: Any) -> None:
+        self.server, self.database, self.at = server, database, at
+        self.cursors = MemoryCursorStore()
+        rules = [
+            {"tables": [f"{database}.person"], "mode": mode, "name": f"{database}.{mode}"}
+            for mode in MODES
+        ]
+        self.config = PipelineConfig.model_validate(
+            {
+                "name": "crm",
+                "source": live(server),
+                "tables": {"include": [f"{database}.*"]},
+                "sink": {
+                    "lake_path": at,
+                    "spark": SPARK,
+                    "on_bad_row": "quarantine",
+                    "zero_dates": "quarantine",
+                },
+                "targets": rules,
+                "start": here(server),
+                **more,
+            }
+        )
+
+    def sql(self, *statements: str) -> None:
+        self.server.execute_all(f"USE `{self.database}`", *statements)
+
+    def run(self) -> Any:
+        return capture(self.config, cursors=self.cursors)
+
+    def erase(self, **asked: Any) -> Certificate:
+        request = EraseRequest(table=f"{self.database}.person", who="me", **asked)
+        return erase(self.config, request, cursors=self.cursors)
+
+    def rows(self, spark: Any, target: str, *columns: str) -> list[tuple[Any, ...]]:
+        path = self.at / self.database / target
+        frame = table_frame(spark, path).selectExpr(*columns).toArrow().to_pylist()
+        return sorted((tuple(row.values()) for row in frame), key=repr)
+
+    def records(self) -> list[dict[str, Any]]:
+        folder = self.at / "_cdc" / "crm" / "erasures"
+        return [
+            json.loads(file.read_text())
+            for file in sorted(folder.iterdir())
+            if "certificate" not in file.name
+        ]
+
+    def holding(self, *texts: str) -> list[str]:
+        """Every file of the lake that holds one of the texts: raw, or in Parquet's values."""
+        found = []
+        for file in sorted(self.at.rglob("*")):
+            if not file.is_file():
+                continue
+            content = file.read_bytes()
+            if ".parquet" in file.name and not file.name.endswith(".crc"):
+                content += json.dumps(pq.read_table(file).to_pylist(), default=str).encode()
+            if any(text.encode() in content for text in texts):
+                found.append(file.relative_to(self.at).as_posix())
+        return found
+
+
+@pytest.fixture
+def lake(mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any) -> Lake:
+    lake = Lake(mysql_server, mysql_database, tmp_path / "lake")
+    lake.sql(
+        "SET sql_mode = ''",
+        "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100), n INT, d DATE)",
+        f"INSERT INTO person VALUES ('{SECRET}1', '{SECRET}', 1, NULL), ('ann', 'Ann', 1, NULL), "
+        f"('bob', 'Bob', 1, NULL), ('{SECRET}3', 'x', 1, '0000-00-00')",
+    )
+    lake.run()
+    lake.sql(
+        "UPDATE person SET n = 2 WHERE n = 1 AND d IS NULL",
+        f"UPDATE person SET code = '{SECRET}2' WHERE code = 'bob'",
+        f"UPDATE person SET code = 'eve', name = 'Eve' WHERE code = '{SECRET}2'",
+        f"DELETE FROM person WHERE code IN ('{SECRET}1', '{SECRET}3')",
+    )
+    lake.run()
+    return lake
+
+
+KEYS = tuple({"code": f"{SECRET}{number}"} for number in (1, 2, 3))
+
+
+def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_difference(
+    lake: Lake, spark: Any
+) -> None:
+    assert lake.holding(BEGIN)
+    others = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in MODES}
+    asked = EraseRequest(table=f"{lake.database}.person", keys=KEYS)
+    told = preview(lake.config, asked, cursors=lake.cursors)
+    assert (told.keys, told.at_source) == (3, 0)
+    stray = lake.at / lake.database / "mirror" / ".left.parquet.tmp"
+    pq.write_table(pa.table({"code": [f"{SECRET}1"]}), stray)
+    certificate = lake.erase(keys=KEYS)
+    assert certificate.removed == told.rows
+    assert certificate.quarantine == 1
+    assert {one.what for one in certificate.held} == {"files", "log"}
+    for one in certificate.held:  # no vacuum removes hidden files
+        assert (one.until_us < 0) == ("hidden" in one.why)
+    assert any("hidden" in one.why for one in certificate.held)
+    assert {one.what for one in lake.erase(keys=KEYS, at_once=True).held} == {"log"}
+    assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
+    for mode in MODES:
+        expected = [row for row in others[mode] if SECRET not in row[0]]
+        assert set(expected) <= set(lake.rows(spark, mode, "code", "name", "n")), mode
+    assert lake.rows(spark, "changelog", "_cdc_op", "code", "_cdc_before.code AS old") == [
+        ("delete", "bob", "bob"), ("insert", "ann", None), ("insert", "bob", None),
+        ("insert", "eve", None), ("update", "ann", "ann"), ("update", "bob", "bob"),
+    ]  # fmt: skip
+    report = verify(lake.config, cursors=lake.cursors, options=VerifyOptions())
+    assert {one.status for one in report.tables.values()} == {"equal"}
+
+
+POINTS = (
+    "erasure_recorded", "before_record", "after_record", "between_merges", "before_cut",
+    "before_cursor", "erasure_removed", "erasure_cleaned",
+)  # fmt: skip
+
+
+class Killed(Exception):
+    pass
+
+
+def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
+    lake: Lake, spark: Any
+) -> None:
+    keys = [f"{SECRET}kill{number}" for number in range(len(POINTS))]
+    lake.sql(*(f"INSERT INTO person VALUES ('{key}', 'x', 1, NULL)" for key in keys))
+    lake.sql(f"DELETE FROM person WHERE code LIKE '{SECRET}kill%'")
+    lake.run()
+    for point, key in zip(POINTS, keys, strict=True):
+
+        def die(reached: str, point: str = point) -> None:
+            if reached == point:
+                raise Killed
+
+        with listening(die), pytest.raises(Killed):
+            lake.erase(where={"code": key})
+        begun = lake.records()[-1]
+        if point == "erasure_recorded":
+            lake.sql(f"INSERT INTO person VALUES ('{key}', 'new', 9, NULL)")
+        lake.run()  # which ends a recorded batch
+        certificate = lake.erase(where={"code": key}, is_known=True)
+        assert certificate.removed[f"{lake.database}.changelog"] == 2, point
+        assert certificate.erasure_id == begun["erasure_id"], point
+        assert lake.records()[-1]["names"] == begun["names"], point
+    assert ("new", 9) in lake.rows(spark, "mirror", "name", "n")
+    found = check(lake.config, cursors=lake.cursors, table=f"{lake.database}.person")
+    assert [one.keys for one in found] == [1] * len(POINTS)
+    assert not [held for one in found for held in one.held if held.what == "table"]
+
+
+def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_is_refused(
+    lake: Lake, spark: Any
+) -> None:
+    lake.sql(f"INSERT INTO person VALUES ('{SECRET}4', 'late', 4, NULL)")
+    key = {"code": f"{SECRET}4"}
+    with pytest.raises(LakeStateError, match="still has rows"):
+        lake.erase(where=key)
+    assert not (lake.at / "_cdc" / "crm" / "erasures").exists()
+    lake.sql(f"DELETE FROM person WHERE code = '{SECRET}4'")
+    lake.erase(where=key)
+    assert lake.run().interval.rows_erased == 2
+    for mode in MODES:
+        assert "late" not in {name for (name,) in lake.rows(spark, mode, "name")}
+    with pytest.raises(ConfigError, match="finds no row"):
+        lake.erase(where={"nothing": "1"})
+    lake.sql("UPDATE person SET n = 8 WHERE code = 'ann'")
+    with pytest.raises(LakeStateError, match="up to the cursor alone"):
+        lake.erase(where={"name": SECRET})
+    lake.run()
+    # Other columns find keys in every image of every mode; quotes are data.
+    with pytest.raises(ConfigError, match="has these values"):
+        lake.erase(where={"name": "x' OR '1' = '1"})
+    assert lake.erase(where={"name": SECRET}, at_once=True).removed[f"{lake.database}.mirror"] == 0
+    assert f"{SECRET}1" not in {code for (code,) in lake.rows(spark, "history", "code")}
+    again = check(lake.config, cursors=lake.cursors, table=f"{lake.database}.person")
+    assert [one.keys for one in again] == [1, 1]
+
+
+def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
+    mariadb_server: Server, mariadb_database: str, tmp_path: Path, spark: Any
+) -> None:
+    database = mariadb_database
+    lake = Lake(mariadb_server, database, tmp_path / "lake", targets=[])
+    begin = lake.config.start
+    lake.sql(
+        "CREATE TABLE human (a INT, code VARCHAR(80), name VARCHAR(100), PRIMARY KEY (a, code))",
+        f"INSERT INTO human VALUES (1, '{SECRET}', 'old'), (1, 'ann', 'Ann'), (2, '{SECRET}', 'x')",
+    )
+    lake.run()
+    lake.sql(
+        "RENAME TABLE human TO person",
+        "ALTER TABLE person CHANGE code mail VARCHAR(80)",
+        f"DELETE FROM person WHERE a = 1 AND mail = '{SECRET}'",
+        # Another table takes the old name, and a row of it the key.
+        "CREATE TABLE human (a INT, code VARCHAR(80), name VARCHAR(100), PRIMARY KEY (a, code))",
+        f"INSERT INTO human VALUES (1, '{SECRET}', 'other')",
+    )
+    lake.run()
+    certificate = lake.erase(where={"a": "1", "mail": SECRET}, at_once=True)
+    assert set(lake.records()[0]["names"]) == {f"{database}.person", f"{database}.human"}
+    assert certificate.removed == {f"{database}.human": 0, f"{database}.person": 0}
+    assert {one.what for one in certificate.held} == {"log"}
+    kept = [(1, "ann", "Ann"), (2, SECRET, "x")]
+    assert lake.rows(spark, "person", "a", "mail", "name") == kept
+    assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
+
+    names = [f"{database}.human", f"{database}.person"]
+    side = tmp_path / "side"
+    report = backfill(lake.config, tables=names, into=side, start=begin)
+    assert report.capture is not None
+    assert report.capture.interval.rows_erased == 2
+    lake.at = side
+    assert lake.rows(spark, "person", "a", "mail", "name") == kept
+    assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
+
+
+def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
+    lake: Lake, spark: Any
+) -> None:
+    lake.erase(keys=KEYS, at_once=True)
+    lake.sql(f"INSERT INTO person VALUES ('{SECRET}1', 'new', 7, NULL)")
+    lake.run()
+    before = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in MODES}
+    rebuild(
+        lake.config,
+        tables=[f"{lake.database}.person"],
+        cursors=lake.cursors,
+        start=lake.config.start,
+    )
+    for mode in MODES:
+        assert lake.rows(spark, mode, "code", "name", "n") == before[mode], mode
+        assert (f"{SECRET}1", "new", 7) in before[mode], mode

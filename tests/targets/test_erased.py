@@ -1,0 +1,214 @@
+"""What a reading of the log leaves out of rows whose keys were erased."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.errors import IncompleteRowsError, SchemaError
+from cdc_pipeline.lake.erasures import (
+    Erasure,
+    NameBound,
+    copy_erasures,
+    digests_of,
+    read_erasures,
+    record,
+    unfinished,
+)
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.targets.erased import ErasedRows
+from tests.support.sink_values import (
+    Change,
+    column,
+    decoded,
+    delete,
+    insert,
+    seq_of,
+    table_schema,
+    update,
+)
+
+SALT = "5a" * 32
+ONE = table_schema("shop.person", [column("id", Kind.INT32), column("name", Kind.TEXT)], "id")
+RENAMED = table_schema("shop.person", [column("no", Kind.INT64), column("name", Kind.TEXT)], "no")
+TWO = table_schema(
+    "shop.person", [column("b", Kind.TEXT), column("v", Kind.INT32), column("a", Kind.INT32)],
+    "a", "b",
+)  # fmt: skip
+
+
+def bound(at: int) -> NameBound:
+    return NameBound(seq=str(seq_of(at)), time_us=at * 1_000_000)
+
+
+def reading(*erasures: Erasure, epoch: int = 1, server_id: int = 7) -> ErasedRows:
+    return ErasedRows(erasures, identity=ServerIdentity("mysql", server_id), epoch=epoch)
+
+
+def erasure(*keys: tuple[Any, ...], until: int = 50, **given: Any) -> Erasure:
+    digests = [
+        digests_of([pa.array([part]) for part in key], bytes.fromhex(SALT))[0].as_py()
+        for key in keys
+    ]
+    fields: dict[str, Any] = {
+        "erasure_id": f"e{until}",
+        "source": "shop",
+        "table": "shop.person",
+        "names": {"shop.person": bound(until)},
+        "key": ("id",),
+        "salt": SALT,
+        "digests": tuple(digests),
+        "position": Position("binlog.000001", until),
+        "epoch": 1,
+        "flavor": "mysql",
+        "server_id": 7,
+        **given,
+    }
+    return Erasure(**fields)
+
+
+def rows(schema: TableSchema, *changes: Change, at: int = 10) -> DecodedRows:
+    return decoded(schema, changes, first_place=at)
+
+
+def left(erased: ErasedRows, given: DecodedRows) -> list[tuple[int, Any, Any]]:
+    kept, _ = erased.without(given)
+    key = given.schema.column_names[given.schema.primary_key[0]]
+    images = (image.column(key).to_pylist() for image in (kept.before, kept.after))
+    return list(zip(kept.op.tolist(), *images, strict=True))
+
+
+def image(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": number, "name": f"n{number}", **more}
+
+
+def test_k14_every_change_of_an_erased_key_is_left_out_and_all_others_stay() -> None:
+    given = rows(ONE, insert(**image(1)), insert(**image(2)), update(image(1), image(1)),
+                 update(image(2), image(2)), delete(**image(1)))  # fmt: skip
+    kept, count = reading(erasure((1,))).without(given)
+    assert (count, kept.after.column("id").to_pylist()) == (3, [2, 2])
+    assert reading(erasure((9,))).without(given) == (given, 0)
+    other = replace(given, schema=replace(ONE, table="other"))
+    assert reading(erasure((1,))).without(other)[1] == 0, "an erasure is of one table"
+
+
+def test_k14_a_change_of_the_key_from_or_to_an_erased_one_leaves_the_other_key_right() -> None:
+    given = rows(
+        ONE,
+        update({"id": 1, "name": "x"}, {"id": 2, "name": "x"}),
+        update({"id": 3, "name": "x"}, {"id": 1, "name": "x"}),
+        update({"id": 1, "name": "x"}, {"id": 1, "name": "y"}),
+    )
+    given.invalid.extend(InvalidValue(0, side, 1, "bad", "text") for side in ("before", "after"))
+    erased = reading(erasure((1,)))
+    assert left(erased, given) == [(1, None, 2), (3, 3, None)]
+    kept, count = erased.without(given)
+    assert count == 3
+    assert [value.image for value in kept.invalid] == ["after"]
+    assert not kept.before_present[0].any()
+    assert not kept.after_present[1].any()
+    # A key that is erased with the other one leaves nothing.
+    assert left(reading(erasure((1,), (2,), (3,))), given) == []
+
+
+def test_k14_partial_images_are_completed_or_refused() -> None:
+    erased = reading(erasure((1,)))
+    completed, _ = erased.without(rows(ONE, update({"id": 1, "name": "x"}, {"id": 2})))
+    assert completed.after.to_pylist() == [{"id": 2, "name": "x"}]
+    assert left(erased, rows(ONE, update({"id": 1}, {"name": "y"}))) == []
+    assert left(erased, rows(ONE, update({"id": 3}, {"id": 1}))) == [(3, 3, None)]
+    with pytest.raises(IncompleteRowsError, match="not logged again"):
+        erased.without(rows(ONE, update({"id": 1}, {"id": 2})))
+    pair = reading(erasure((7, "x"), key=("a", "b")))
+    kept, _ = pair.without(rows(TWO, update({"a": 7, "b": "x", "v": 1}, {"b": "y"})))
+    assert kept.after.to_pylist() == [{"a": 7, "b": "y", "v": 1}]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [(49, []), (50, [(1, None, 1)])], ids=["before until", "from until on"]
+)
+def test_k14_the_bound_is_a_place_of_the_log(at: int, expected: list[Any]) -> None:
+    assert left(reading(erasure((1,))), rows(ONE, insert(**image(1)), at=at)) == expected
+
+
+@pytest.mark.parametrize(("epoch", "server_id"), [(2, 7), (1, 8)])
+def test_k14_in_another_log_the_commit_time_decides(epoch: int, server_id: int) -> None:
+    given = rows(ONE, insert(**image(1)), insert(**image(1)), at=5)
+    given = replace(given, commit_ts_us=np.array([50, 51]) * 10**6)
+    kept, count = reading(erasure((1,)), epoch=epoch, server_id=server_id).without(given)
+    assert (count, kept.commit_ts_us.tolist()) == (1, [51_000_000])
+    # An earlier name counts up to its rename there, too.
+    earlier = replace(given, schema=replace(ONE, table="human"))
+    names = {"shop.person": bound(50), "shop.human": bound(20)}
+    assert reading(erasure((1,), names=names), epoch=epoch, server_id=server_id).without(
+        earlier
+    ) == (earlier, 0)
+
+
+def test_k14_a_renamed_or_widened_key_column_changes_nothing_and_nothing_grows() -> None:
+    erased = reading(*[erasure((1,))] * 5)
+    given = rows(RENAMED, insert(no=1, name="x"), insert(no=2, name="y"))
+    assert left(erased, given) == [(1, None, 2)]
+    assert len(erased._tables["shop.person"][0]._digests) == 1
+
+
+def test_k14_a_composite_key_counts_in_the_order_of_the_key() -> None:
+    erased = reading(erasure((7, "x"), key=("a", "b")))
+    given = rows(TWO, insert(a=7, b="x", v=1), insert(a=7, b="y", v=1), insert(a=8, b="x", v=1))
+    assert left(erased, given) == [(1, None, 7), (1, None, 8)]
+
+
+def test_k14_another_key_of_old_is_no_reason_to_leave_other_rows_out() -> None:
+    """Names count first, and places in the key for renamed columns alone."""
+    erased = reading(erasure((1,)))
+    by_name = rows(replace(ONE, primary_key=(1,)), insert(id=1, name="2"), insert(id=2, name="1"))
+    kept, _ = erased.without(by_name)
+    assert kept.after.to_pylist() == [{"id": 2, "name": "1"}]
+    pair = reading(erasure((1, "2"), key=("a", "b")))
+    turned = rows(
+        replace(TWO, primary_key=(0, 2)), insert(a=1, b="2", v=0), insert(a=2, b="1", v=0)
+    )
+    assert pair.without(turned)[0].after.column("a").to_pylist() == [2]
+    none = rows(replace(RENAMED, primary_key=()), insert(no=1, name="x"))
+    with pytest.raises(SchemaError, match="another key"):
+        erased.without(none)
+    assert erased.without(rows(replace(RENAMED, primary_key=()), insert(no=1, name="x"), at=50))
+
+
+def test_k14_an_earlier_name_counts_up_to_the_rename_and_a_key_erased_twice_to_the_last() -> None:
+    earlier = replace(ONE, table="human")
+    names = {"shop.person": bound(50), "shop.human": bound(20)}
+    erased = reading(erasure((1,), names=names), erasure((1,), until=70))
+    assert left(erased, rows(earlier, insert(**image(1)), at=19)) == []
+    assert left(erased, rows(earlier, insert(**image(1)), at=20)) == [(1, None, 1)]
+    assert left(erased, rows(ONE, insert(**image(1)), at=69)) == []
+
+
+def test_k14_before_a_rename_gave_it_the_name_another_table_had_it() -> None:
+    since = bound(50).model_copy(update={"since": str(seq_of(30)), "since_us": 30_000_000})
+    mine = erasure((1,), names={"shop.person": since})
+    for erased in (reading(mine), reading(mine, epoch=2)):
+        assert left(erased, rows(ONE, insert(**image(1)), at=29)) == [(1, None, 1)]
+        assert left(erased, rows(ONE, insert(**image(1)), at=30)) == []
+
+
+def test_k14_records_are_found_copied_once_and_unfinished_without_a_certificate(
+    tmp_path: Path,
+) -> None:
+    main, beside = LakePaths(tmp_path / "lake", "shop"), LakePaths(tmp_path / "side", "other")
+    copy_erasures(main, beside)
+    assert not beside.state.exists()
+    record(main, erasure((1,)))
+    for _ in range(2):
+        copy_erasures(main, beside)
+    assert read_erasures(beside) == read_erasures(main) == [erasure((1,))]
+    assert list(unfinished(main)) == [erasure((1,))]
+    assert "1" not in {erasure((1,)).digests[0]}
