@@ -262,6 +262,9 @@ class _Erasing:
                 next_step="give the key itself: it is then left out of the log, too",
             )
         salt, end = erasures.salt_of(erasures.read_erasures(self.paths)), self.end()
+        # One that was inserted again before `end` would be left out for ever.
+        if not self.asked.is_known and (present := self.at_source(keys)):
+            raise _present(self.table, present)
         arrays = self.keys.arrays(keys)
         new = Erasure(
             erasure_id=new_operation_id(),
