@@ -220,7 +220,8 @@ def erase_entries(
     for match in map(_FILE.fullmatch, storage_of(folder).names(folder)):
         if not match or int(match[1]) >= before:
             continue
-        entries, is_changed = _read(folder / match[0]), False
+        file = folder / match[0]
+        entries, is_changed = _read(file), False
         for entry in (one for one in entries if one["table"] in tables):
             if entry["row"] is None:
                 unread += entry["raw"] is not None
@@ -235,7 +236,7 @@ def erase_entries(
             sink = pa.BufferOutputStream()
             table = pa.Table.from_pylist(entries, schema=SCHEMA)
             pq.write_table(table, sink, compression="zstd")
-            storage_of(folder).replace(folder / match[0], sink.getvalue().to_pybytes())
+            storage_of(file).replace(file, sink.getvalue().to_pybytes())
     return removed, unread
 
 

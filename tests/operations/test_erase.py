@@ -158,6 +158,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.whole
 def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
     lake: Lake, spark: Any
 ) -> None:
@@ -187,6 +188,7 @@ def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
     assert not [held for one in found for held in one.held if held.what == "table"]
 
 
+@pytest.mark.whole
 def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_is_refused(
     lake: Lake, spark: Any
 ) -> None:
@@ -215,6 +217,7 @@ def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_i
     assert [one.keys for one in again] == [1, 1]
 
 
+@pytest.mark.whole
 def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path, spark: Any
 ) -> None:
@@ -253,6 +256,7 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
 
 
+@pytest.mark.whole
 def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
     lake: Lake, spark: Any
 ) -> None:
