@@ -136,7 +136,10 @@ def test_k14_partial_images_are_completed_or_refused() -> None:
     ("at", "expected"), [(49, []), (50, [(1, None, 1)])], ids=["before until", "from until on"]
 )
 def test_k14_the_bound_is_a_place_of_the_log(at: int, expected: list[Any]) -> None:
-    assert left(reading(erasure((1,))), rows(ONE, insert(**image(1)), at=at)) == expected
+    erased = reading(erasure((1,)))
+    assert left(erased, rows(ONE, insert(**image(1)), at=at)) == expected
+    both = rows(ONE, insert(**image(1)), insert(**image(1)), at=49)
+    assert left(erased, both) == [(1, None, 1)], "within rows that are decoded together, too"
 
 
 @pytest.mark.parametrize(("epoch", "server_id"), [(2, 7), (1, 8)])

@@ -550,6 +550,18 @@ def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound
         assert not proof.given_up
 
 
+def test_k17_tiny_ranges_do_not_tell_how_much_is_compared_at_once() -> None:
+    run: Any = SimpleNamespace(
+        _budget=SimpleNamespace(seconds=2.0), _rows_at_once=0, proofs=Proofs()
+    )
+    rolling._Run._note_range(run, 10, 0.02)
+    assert (run._rows_at_once, run.proofs.rows_at_once) == (0, Proofs().rows_at_once)
+    rolling._Run._note_range(run, 10, 2.5)  # all that a run's seconds were enough for
+    assert run.proofs.rows_at_once == 8
+    rolling._Run._note_range(run, rolling._RANGE_ROWS_MAX, 1.0)
+    assert run.proofs.rows_at_once == 2 * rolling._RANGE_ROWS_MAX
+
+
 @pytest.mark.spark
 @pytest.mark.whole
 def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny(
