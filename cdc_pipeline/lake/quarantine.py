@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -183,21 +183,30 @@ def _publish_rows(
         names, seqs = table.column("table").to_pylist(), table.column("_seq").to_pylist()
         new = [(name, str(seq)) not in known for name, seq in zip(names, seqs, strict=True)]
         added.update(name for name, is_new in zip(names, new, strict=True) if is_new)
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.filter(pa.array(new)), sink, compression="zstd")
-        place = paths.quarantine / f"{record.batch_number:0{NUMBER_DIGITS}d}-{number:04d}.parquet"
-        storage_of(place).replace(place, sink.getvalue().to_pybytes())
+        name = f"{record.batch_number:0{NUMBER_DIGITS}d}-{number:04d}.parquet"
+        _write(paths.quarantine / name, table.filter(pa.array(new)))
     return added
+
+
+def _write(file: Path, entries: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(entries, sink, compression="zstd")
+    storage_of(file).replace(file, sink.getvalue().to_pybytes())
+
+
+def _files(names: Iterable[str], *, before: int) -> list[re.Match[str]]:
+    """Of a quarantine's names those with entries of batches below `before`."""
+    files = map(_FILE.fullmatch, names)
+    return [match for match in files if match and int(match[1]) < before]
 
 
 def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
-    for match in map(_FILE.fullmatch, storage_of(paths.quarantine).names(paths.quarantine)):
-        if match and int(match[1]) < before:
-            found.update(
-                (line["table"], str(line["_seq"]))
-                for line in _read(paths.quarantine / match[0], _IDENTITY)
-            )
+    for match in _files(storage_of(paths.quarantine).names(paths.quarantine), before=before):
+        found.update(
+            (line["table"], str(line["_seq"]))
+            for line in _read(paths.quarantine / match[0], _IDENTITY)
+        )
     return found
 
 
@@ -217,9 +226,7 @@ def erase_entries(
     events are bytes alone: nothing tells whose rows they have.
     """
     removed, unread, folder = 0, 0, paths.quarantine
-    for match in map(_FILE.fullmatch, storage_of(folder).names(folder)):
-        if not match or int(match[1]) >= before:
-            continue
+    for match in _files(storage_of(folder).names(folder), before=before):
         file = folder / match[0]
         entries, is_changed = _read(file), False
         for entry in (one for one in entries if one["table"] in tables):
@@ -233,10 +240,7 @@ def erase_entries(
             is_changed |= any(entry[name] is not None for name in gone)
             entry.update(dict.fromkeys(gone))
         if is_changed:
-            sink = pa.BufferOutputStream()
-            table = pa.Table.from_pylist(entries, schema=SCHEMA)
-            pq.write_table(table, sink, compression="zstd")
-            storage_of(file).replace(file, sink.getvalue().to_pybytes())
+            _write(file, pa.Table.from_pylist(entries, schema=SCHEMA))
     return removed, unread
 
 
@@ -251,7 +255,7 @@ def read_entries(
     """
     folder = paths.quarantine
     names = storage_of(folder).names(folder)
-    files = [match for match in map(_FILE.fullmatch, names) if match and int(match[1]) < before]
+    files = _files(names, before=before)
     marks = _read_marks(paths, names, before=before)
     place: Counter[int] = Counter()
     for match in sorted(files, key=lambda entries: (int(entries[1]), int(entries[2]))):

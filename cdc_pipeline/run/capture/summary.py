@@ -109,7 +109,7 @@ class RunState(Recovered):
     """A run between two of its steps; what it suspends itself is not retried at once.
 
     `main`: what was published with the cursor; `others` moved no cursor. `schemas`: those of the
-    session that has read in sequence.
+    session that has read in sequence; None if executors have read since.
     """
 
     main: RunSummary = field(default_factory=RunSummary)

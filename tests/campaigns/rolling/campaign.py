@@ -187,7 +187,11 @@ class _World:
         self._is_writing = False
 
     def kill(self, chance: random.Random) -> None:
-        left = chance.randint(1, 40)
+        with suppress(Killed, TargetSuspendedError):
+            self._capture(self._killing(chance.randint(1, 40)))
+
+    def _killing(self, left: int) -> Callable[[str], None]:
+        """At the fault point of this number, from 1 on."""
 
         def reached(_point: str) -> None:
             nonlocal left
@@ -196,8 +200,7 @@ class _World:
                 self.counts["killed"] += 1
                 end_run()
 
-        with suppress(Killed, TargetSuspendedError):
-            self._capture(reached)
+        return reached
 
     def repair(self, chance: random.Random) -> None:
         for name in sorted(self.suspended() | self._foreign):
@@ -209,18 +212,9 @@ class _World:
             table.ever.clear()
 
     def _verify(self, tables: tuple[str, ...], chance: random.Random) -> None:
-        options, left = VerifyOptions(tables=tables, repair=True), chance.randint(1, 30)
-
-        def reached(_point: str) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                self.counts["killed"] += 1
-                end_run()
-
-        with suppress(Killed), listening(reached):
+        options = VerifyOptions(tables=tables, repair=True)
+        with suppress(Killed), listening(self._killing(chance.randint(1, 30))):
             verify(self.config, cursors=self.cursors, options=options)
-        left = 0
         report = verify(self.config, cursors=self.cursors, options=options)
         found = {name: table.status for name, table in report.tables.items()}
         assert {*found.values()} <= {"equal"}, f"repaired: {report}"

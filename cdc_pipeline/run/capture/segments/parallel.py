@@ -269,7 +269,8 @@ class _Reading:
             transactions=0 if done is None else done.transactions_seen,
             rows=state.main.rows,
         )
-        return replace(state, cut=cut, cursor=cut.cursor)
+        # What a session knew before is older than what was saved here.
+        return replace(state, cut=cut, cursor=cut.cursor, schemas=None)
 
     def _save_schemas(
         self, state: RunState, results: Sequence[SegmentResult], *, source_time_us: int
