@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
@@ -14,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import SparkNeededError
+from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes, write_vectors
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.read import rows
 from cdc_pipeline.sink.read.read import table_frame
@@ -81,17 +85,16 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
         open_rows(tmp_path / "z", readable_state(tmp_path / "z"))
 
 
-_ROWS = st.lists(
-    st.tuples(
-        st.one_of(st.none(), st.integers(-5, 5)),
-        st.one_of(st.none(), st.sampled_from(["", "a", "a" * 40, "é", "\uffff", "😀", "\x00"])),
-    ),
-    min_size=1,
-    max_size=4,
+_NUMBERS = st.integers(-2, 2)
+_TEXTS = st.sampled_from(["", "a", "a" * 40, "é", "\uffff", "😀", "\x00"])
+_ROW = st.tuples(_NUMBERS, _TEXTS)
+_ROWS = st.one_of(  # a file's bounds say nothing where it has a NULL
+    st.lists(_ROW, min_size=2, max_size=4),
+    st.lists(st.tuples(st.none() | _NUMBERS, st.none() | _TEXTS), min_size=1, max_size=4),
 )
 _TERMS = st.one_of(
-    st.tuples(st.just("n"), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), st.integers(-6, 6)),
-    st.tuples(st.just("n"), st.sampled_from(["in", "not in"]), st.lists(st.integers(-6, 6))),
+    st.tuples(st.just("n"), st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), _NUMBERS),
+    st.tuples(st.just("n"), st.sampled_from(["in", "not in"]), st.lists(_NUMBERS)),
     st.tuples(
         st.just("t"),
         st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
@@ -100,33 +103,75 @@ _TERMS = st.one_of(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
-    files=st.lists(_ROWS, min_size=1, max_size=4),
-    terms=st.lists(_TERMS, min_size=1, max_size=3),
-    is_any=st.booleans(),
-    columns=st.sampled_from([None, ["n"], ["t"], ["x"]]),
+    files=st.lists(_ROWS, min_size=2, max_size=4),
+    reads=st.lists(
+        st.tuples(
+            st.none() | st.lists(_TERMS, min_size=1, max_size=2),
+            st.booleans(),
+            st.sampled_from([None, ["n"], ["t"], ["x"]]),
+            st.integers(1, 5),
+        ),
+        min_size=5,
+        max_size=5,
+    ),
+    marked=st.sets(st.integers(0, 15), max_size=6),
 )
-def test_filters_leave_out_files_and_no_row(
-    files: list[Any], terms: list[Any], is_any: bool, columns: list[str] | None
+def test_k3_what_is_read_is_each_row_that_passes_and_that_no_vector_marks(
+    files: list[Any],
+    reads: list[tuple[list[Any] | None, bool, list[str] | None, int]],
+    marked: set[int],
 ) -> None:
-    """As Arrow filters all rows of the table."""
+    """As Arrow filters all rows of the table; wherever batches begin."""
     schema = pa.schema([("n", pa.int32()), ("t", pa.string()), ("x", pa.int64())])
+    numbers = count()
     tables = [
-        pa.table([*zip(*file, strict=True), range(len(file))], schema=schema) for file in files
+        pa.table([*zip(*file, strict=True), [next(numbers) for _ in file]], schema=schema)
+        for file in files
     ]
-    filters = [[term] for term in terms] if is_any else terms
-    expected = pa.concat_tables(tables).filter(pq.filters_to_expression(filters))
+    unmarked = pa.concat_tables(tables).filter(~pc.field("x").isin(sorted(marked)))
     with TemporaryDirectory() as folder:
         for table in tables:
             write_deltalake(folder, table, mode="append")
-        opened = open_rows(
-            Path(folder), readable_state(Path(folder)), columns=columns, filters=filters
-        )
-        read = pa.concat_tables([opened.schema.empty_table(), *opened.batches()])
-    assert read.column_names == (columns or schema.names)
-    rows = expected.select(read.column_names).to_pylist()
-    assert sorted(read.to_pylist(), key=repr) == sorted(rows, key=repr)
+        state = readable_state(Path(folder))
+        for add in state.adds.values():
+            _mark(Path(folder), add, marked)
+        for terms, is_any, columns, batch_rows in reads:
+            filters = [[term] for term in terms] if terms and is_any else terms
+            opened = open_rows(Path(folder), state, columns=columns, filters=filters)
+            read = pa.concat_tables([opened.schema.empty_table(), *opened.batches(batch_rows)])
+            assert read.column_names == (columns or schema.names)
+            passed = (
+                unmarked if filters is None else unmarked.filter(pq.filters_to_expression(filters))
+            )
+            rows = passed.select(read.column_names).to_pylist()
+            assert sorted(read.to_pylist(), key=repr) == sorted(rows, key=repr)
+
+
+def _mark(path: Path, add: dict[str, Any], marked: set[int]) -> None:
+    """The rows of a file whose `x` is one of these."""
+    values = pq.read_table(path / add["path"], columns=["x"])["x"].to_pylist()
+    if found := [row for row, value in enumerate(values) if value in marked]:
+        (vector,) = write_vectors(path, [bitmap_bytes(np.array(found))])
+        add["deletionVector"] = {**vector, "cardinality": len(found)}
+
+
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"minReaderVersion": 4}, "the reader version 4"),
+        ({"minReaderVersion": 3, "readerFeatures": ["columnMapping", "new"]}, "the features new"),
+    ],
+)
+def test_k3_a_protocol_that_is_not_known_is_not_read(
+    tmp_path: Path, change: dict[str, Any], refusal: str
+) -> None:
+    write_deltalake(tmp_path / "t", pa.table({"id": [1]}))
+    state = readable_state(tmp_path / "t", 0)
+    state.protocol.update(change)
+    with pytest.raises(SparkNeededError, match=refusal):
+        open_rows(tmp_path / "t", state)
 
 
 def test_a_file_that_cannot_have_a_key_is_not_opened(tmp_path: Path) -> None:
