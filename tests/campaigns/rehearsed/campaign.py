@@ -314,5 +314,6 @@ CAMPAIGN = Campaign(
     needs=SERVERS,
     options={"flavor": "", "kind": "", "statements": 40, "delta": False},
     budget="40",
+    case_s_max=1200,
     shrink_plays_max=60,
 )
