@@ -1,11 +1,12 @@
 """W1 and W2 from an archive on a standalone cluster of a master and two workers, rows decoded in
 the driver beside rows decoded on executors, in one run.
 
-    python -m benchmarks.cluster [--json]
+    python -m benchmarks.cluster [--fit] [--json]
 
 CPU-seconds of the driver's process and of its JVM, each told apart, per million changes: what a
 capture of the whole journal spends more than one of its first transactions, whose cost is that of
-starting. Both lakes are compared table by table.
+starting. Both lakes are compared table by table. ``--fit`` measures how decoding on executors
+divides among cores instead, by elapsed time.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ class Spent:
 
 
 def config_of(way: str, archive: Path, lake: Path, master: str, *, stop: int | None = None) -> Any:
-    """Return the configuration of a capture, up to an offset of the journal if one is given."""
+    """Return the configuration of a capture, up to an offset of the journal if one is given. A
+    cluster's address may end in `#` and how many of its cores are wanted."""
     from cdc_pipeline.config.pipeline_config import PipelineConfig
 
     journal = next(iter(sorted(archive.iterdir()))).name
     bound = {} if stop is None else {"bound": {"journal": journal, "offset": stop}}
+    address, _, cores = master.partition("#")
+    settings = SETTINGS | ({"spark.cores.max": cores} if cores else {})
     return PipelineConfig.model_validate(
         {
             "name": NAME,
@@ -60,7 +64,7 @@ def config_of(way: str, archive: Path, lake: Path, master: str, *, stop: int | N
             "batch": {"decode": way},
             "sink": {
                 "lake_path": lake,
-                "spark": {"master": master, "driver_memory": "1g", "settings": SETTINGS},
+                "spark": {"master": address, "driver_memory": "1g", "settings": settings},
             },
             **bound,
         }
@@ -245,6 +249,39 @@ def measured(workload: Workload, journal: Path, folder: Path, master: str) -> li
     return figures
 
 
+def fitted(workload: Workload, journal: Path, folder: Path, master: str) -> list[Figure]:
+    """Amdahl's law: the share that divides among cores, from `local[1]` and `local[2]`, and how
+    well it tells what the second worker of a cluster brings. Elapsed time: on a quiet machine."""
+    archive = folder / "archive"
+    archive.mkdir(parents=True)
+    (archive / "binlog.000001").symlink_to(journal)
+    stop = first_end(archive, _START_BYTES)
+    masters = ("local[1]", "local[2]", f"{master}#1", f"{master}#2")
+    beyond = {}
+    for number, of in enumerate(masters):
+        start, whole = (
+            _spent("executors", archive, folder / f"{name}-{number}", of, until)
+            for name, until in (("start", stop), ("whole", None))
+        )
+        beyond[of] = whole.wall_s - start.wall_s
+    one, two, one_worker, two_workers = beyond.values()
+    share = 2 * (one - two) / one
+    told = one_worker * (1 - share / 2)
+    name = workload.name[:2].upper()
+    return [
+        Figure(f"{name}, beyond its start: local[1]", one, "s"),
+        Figure("... local[2]", two, "s"),
+        Figure("... share that divides", share, "times"),
+        Figure("... a cluster's one worker", one_worker, "s"),
+        Figure("... its two workers", two_workers, "s"),
+        Figure("... beside what the share tells", two_workers / told, "times"),
+        *(
+            Figure(f"... {cores} cores by this share", 1 / (1 - share + share / cores), "times")
+            for cores in (16, 64)
+        ),
+    ]
+
+
 def main() -> int:
     if sys.argv[1:2] == ["way"]:
         way, archive, lake, master, stop = sys.argv[2:]
@@ -255,15 +292,18 @@ def main() -> int:
         print(json.dumps(contents(Path(sys.argv[2]))), flush=True)
         return 0
     recorded = dict(journals())
+    is_fit = "--fit" in sys.argv
     with tempfile.TemporaryDirectory(prefix="cdc-bench-cluster-") as name:
         folder = Path(name)
         with spark_cluster(folder / "cluster") as master:
             figures = [
                 figure
                 for workload in (W1, W2)
-                for figure in measured(workload, recorded[workload], folder / workload.name, master)
+                for figure in (fitted if is_fit else measured)(
+                    workload, recorded[workload], folder / workload.name, master
+                )
             ]
-    return report("what executors take off the driver", figures)
+    return report("how decoding divides" if is_fit else "what executors take off", figures)
 
 
 if __name__ == "__main__":

@@ -163,6 +163,7 @@ class Table:
                 _commit(folder, version + 1, add, changed)
             else:
                 pq.write_table(changed, file)
+                _forget_checksum(file)
                 _mend_statistics(folder, version, add["path"], len(changed))
             return True
         return False
@@ -231,6 +232,11 @@ def _literal(value: Any) -> str:
     return f"'{value}'" if isinstance(value, str | dt.date) else str(value)
 
 
+def _forget_checksum(file: Path) -> None:
+    """Hadoop keeps one beside each file that it wrote."""
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
 def _mend_statistics(folder: Path, version: int, path: str, rows: int) -> None:
     """Of a file that is another one now: its size, by which Spark divides it, and its rows."""
     for number in range(version + 1):
@@ -241,6 +247,7 @@ def _mend_statistics(folder: Path, version: int, path: str, rows: int) -> None:
                 action["add"]["stats"] = json.dumps({"numRecords": rows})
                 action["add"]["size"] = (folder / unquote(path)).stat().st_size
         file.write_text("".join(f"{json.dumps(action)}\n" for action in actions), "utf-8")
+        _forget_checksum(file)
 
 
 def _commit(folder: Path, version: int, add: dict[str, Any], rows: pa.Table) -> None:
