@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "verify": "Prove that the lake's tables equal the source; name and repair differences.",
     "maintain": "Compact and vacuum a source's tables when it pays off.",
     "erase": "Erase rows by key from the lake for good, with a certificate.",
+    "remask": "Apply masks that changed to the rows in the lake, with a certificate.",
     "journals": "List the journals that runs of a source have kept, and verify them.",
     "init": "Make a new project that runs: a pipeline, Dagster's files, a README.",
     "demo": "Run the embedded demo and verify its tables.",

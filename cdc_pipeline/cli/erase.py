@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.common.output import confirm, emit_json, operator, results, show_result
+from cdc_pipeline.cli.common.certificates import (
+    at_once_option,
+    check_option,
+    show_check,
+    show_held,
+    source_table_option,
+)
+from cdc_pipeline.cli.common.output import confirm, operator, results, show_result
 from cdc_pipeline.cli.common.settings import (
     Settings,
     reason_option,
@@ -28,13 +34,7 @@ if TYPE_CHECKING:
 
 @click.command("erase")
 @source_argument()
-@click.option(
-    "--table",
-    "table_name",
-    required=True,
-    metavar="SCHEMA.TABLE",
-    help="The source table, by its present name.",
-)
+@source_table_option
 @click.option(
     "--where",
     multiple=True,
@@ -54,18 +54,14 @@ if TYPE_CHECKING:
     metavar="SCHEMA.TABLE",
     help="A name that the table had, if the lake's schema history has forgotten it.",
 )
-@click.option(
-    "--at-once",
-    is_flag=True,
-    help="Keep no older version and no older cut.",
-)
+@at_once_option
 @click.option(
     "--even-if-present",
     is_flag=True,
     help="The rows may still be at the source, or it cannot be asked.",
 )
 @click.option("--dry-run", is_flag=True, help="Count the rows, and change nothing.")
-@click.option("--check", is_flag=True, help="Search the lake again for what was erased.")
+@check_option
 @reason_option
 @yes_option
 @with_json  # fmt: skip
@@ -84,11 +80,10 @@ def command(
     reason: str,
     yes: bool,
 ) -> None:
-    """Erase rows of a table of SOURCE from its lake; no later reading of the log brings them back.
-    Shows a certificate. The same command ends what was stopped.
+    """Erase rows of a table of SOURCE for good, with a certificate. The same command ends what was
+    stopped.
 
-    Exit codes: 0 done; 1 failed, or with --check something holds rows; 2 wrong usage, or not
-    confirmed.
+    Exit codes: 0 done; 1 failed, or --check finds rows; 2 wrong usage, or not confirmed.
     """
     config = settings.config_of(source)
     from cdc_pipeline.operations.erase import erase as erasing
@@ -113,7 +108,7 @@ def command(
                 "erase",
                 lambda run: erasing.check(config, cursors=run["cursors"], table=table_name),
             )
-            _show_check(settings, found)
+            show_check(settings, found, _show)
             return
         if dry_run or not yes:
             told = erasing.preview(config, asked, cursors=access.cursors)
@@ -171,15 +166,6 @@ def _show_preview(told: ErasePreview) -> None:
         )
 
 
-def _show_check(settings: Settings, found: list[Certificate]) -> None:
-    if settings.as_json:
-        emit_json([one.model_dump(mode="json") for one in found])
-    for one in found if not settings.as_json else ():
-        _show(one)
-    if any(not one.is_absent for one in found):
-        raise click.exceptions.Exit(1)
-
-
 def _show(done: Certificate) -> None:
     out = results()
     out.print(f"erasure {done.erasure_id}: {count_of(done.keys, 'key')} of {done.table}")
@@ -187,13 +173,4 @@ def _show(done: Certificate) -> None:
         out.print(f"  {target}: {count_of(rows, 'row')} removed")
     if not any((*done.removed.values(), done.quarantine)):
         out.print("  no row of a newest version had these keys: mind upper and lower case")
-    out.print(f"  {count_of(done.files_read, 'file')} read")
-    for one in done.held:
-        until = "" if one.until_us < 0 else f", until {_time(one.until_us)}"
-        out.print(f"  held: {one.where}: {one.why}{until}")
-    for text in done.not_searched:
-        out.print(f"  not searched: {text}")
-
-
-def _time(at_us: int) -> str:
-    return f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    show_held(done)

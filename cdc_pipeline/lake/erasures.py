@@ -1,6 +1,7 @@
 """What was erased on request, so that no later reading of the log brings it back.
 
-    _cdc/<source>/erasures/<id>.json               put once, before anything is removed
+    _cdc/<source>/erasures/<id>.<log>.<seq>.json   put once, before anything is removed; it leaves
+                                                   out what this log has before `seq`
     _cdc/<source>/erasures/<id>.certificate.json   what was removed, and what still holds it until
                                                    when; without it the erasure is unfinished
 
@@ -19,10 +20,11 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Generic, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,8 +38,10 @@ from cdc_pipeline.position.cursor import Place
 from cdc_pipeline.position.position import ServerIdentity
 
 _RECORD: Final = ".json"
-_CERTIFICATE: Final = ".certificate.json"
+_CERTIFICATE: Final = ".certificate"
 _SALT_BYTES: Final = 32
+_Request = TypeVar("_Request", bound=FrozenModel)
+_Proof = TypeVar("_Proof", bound=FrozenModel)
 
 
 class NameBound(FrozenModel):
@@ -85,10 +89,13 @@ class Erasure(FrozenModel):
     who: str = ""
     why: str = ""
 
+    @property
+    def identity(self) -> ServerIdentity:
+        return ServerIdentity(self.flavor, self.server_id, self.server_uuid)
+
     def is_of_log(self, identity: ServerIdentity, epoch: int) -> bool:
         """Whether places of this log can be compared with those of `names`."""
-        own = ServerIdentity(self.flavor, self.server_id, self.server_uuid)
-        return epoch == self.epoch and own.same_server(identity)
+        return epoch == self.epoch and self.identity.same_server(identity)
 
     def has(self, keys: Sequence[pa.Array]) -> pa.Array:
         """Which keys, given by their columns, are among those of the targets."""
@@ -105,27 +112,24 @@ class Held(FrozenModel):
     until_us: int = -1
 
 
-class Certificate(FrozenModel):
-    """What became of an erasure.
+class Searched(FrozenModel):
+    """What a search says of what is to be gone.
 
     Attributes:
-        removed: rows by target; of a changelog those that were changed, too.
         quarantine: entries whose rows were removed.
-        versions: of the targets' tables, the first without the rows.
-        held: what still holds the rows.
+        versions: of the targets' tables, the first without it.
+        since_us: when it had left the newest versions; -1: when it was last checked.
+        held: what still holds it.
         files_read: how many files were read to find that out.
         not_searched: what the pipeline does not reach, for people.
     """
 
     version: Literal[1] = 1
-    erasure_id: str
     source: str
     table: str
-    keys: int
-    until: Place
-    removed: dict[str, int]
     quarantine: int = 0
     versions: dict[str, int] = Field(default_factory=dict)
+    since_us: int = -1
     held: tuple[Held, ...] = ()
     files_read: int = 0
     not_searched: tuple[str, ...] = ()
@@ -135,6 +139,17 @@ class Certificate(FrozenModel):
     def is_absent(self) -> bool:
         """But for kept journals, which are bytes of all tables."""
         return all(one.what == "journals" for one in self.held)
+
+
+class Certificate(Searched):
+    """What became of an erasure; `removed`: rows by target, of a changelog those that were changed,
+    too.
+    """
+
+    erasure_id: str
+    keys: int
+    until: Place
+    removed: dict[str, int]
 
 
 def digests_of(keys: Sequence[pa.Array], salt: bytes) -> pa.Array:
@@ -166,25 +181,82 @@ def key_columns(
     return tuple(by_name[name.lower()] if name.lower() in by_name else rest.pop(0) for name in key)
 
 
-def folder_of(paths: LakePaths) -> Path:
-    return paths.state / "erasures"
+class Requests(Generic[_Request, _Proof]):
+    """The files of a folder: what was asked for, each put once, and the certificate of what is
+    done. A name begins with the id, and ends at its first dot.
+    """
+
+    def __init__(self, folder: Path, request: type[_Request], proof: type[_Proof]) -> None:
+        self.folder, self._request, self._proof = folder, request, proof
+
+    def names(self) -> list[str]:
+        """Of requests, oldest first."""
+        return sorted(
+            name
+            for name in storage_of(self.folder).names(self.folder)
+            if name.endswith(_RECORD) and not name.startswith(".") and _CERTIFICATE not in name
+        )
+
+    def read(self, *, wanted: Callable[[str], bool] = lambda _: True) -> list[_Request]:
+        """Oldest first, of `wanted` names. Raises LakeStateError: one is damaged."""
+        return [
+            read_document(self.folder / name, self._request.model_validate_json)
+            for name in self.names()
+            if wanted(name)
+        ]
+
+    def put(self, name: str, request: _Request) -> None:
+        put_if_absent(self.folder / f"{name}{_RECORD}", request.model_dump_json(indent=1))
+
+    def copy(self, to: Requests[_Request, _Proof]) -> None:
+        known = set(to.names()) if (names := self.names()) else set()
+        for name in names:
+            if name not in known:
+                content = storage_of(self.folder).read(self.folder / name)
+                put_if_absent(to.folder / name, content.decode())
+
+    def withdraw(self, request_id: str) -> None:
+        """One of which nothing was done."""
+        for name in self.names():
+            if name.split(".")[0] == request_id:
+                storage_of(self.folder).remove(self.folder / name)
+
+    def certify(self, request_id: str, proof: _Proof) -> None:
+        replace_file(self._certificate(request_id), proof.model_dump_json(indent=1).encode())
+
+    def certificate_of(self, request_id: str) -> _Proof | None:
+        """None while it is unfinished. Raises as `read`."""
+        place = self._certificate(request_id)
+        if place.name not in storage_of(self.folder).names(self.folder):
+            return None
+        return read_document(place, self._proof.model_validate_json)
+
+    def _certificate(self, request_id: str) -> Path:
+        return self.folder / f"{request_id}{_CERTIFICATE}{_RECORD}"
 
 
-def read_erasures(paths: LakePaths) -> list[Erasure]:
-    """Oldest first. Raises LakeStateError: one is damaged."""
-    return [
-        read_document(folder_of(paths) / name, Erasure.model_validate_json)
-        for name in _records(paths)
-    ]
+def erasures_of(paths: LakePaths) -> Requests[Erasure, Certificate]:
+    return Requests(paths.state / "erasures", Erasure, Certificate)
 
 
-def _records(paths: LakePaths) -> list[str]:
-    names = storage_of(paths.state).names(folder_of(paths))
-    return sorted(
-        name
-        for name in names
-        if name.endswith(_RECORD) and not name.startswith(".") and not name.endswith(_CERTIFICATE)
-    )
+def read_erasures(
+    paths: LakePaths, *, identity: ServerIdentity, epoch: int, seq: int
+) -> list[Erasure]:
+    """Those that a reading of this log from `seq` on can meet, oldest first. Raises LakeStateError:
+    one is damaged.
+    """
+    log = _log_mark(identity, epoch)
+
+    def is_ahead(name: str) -> bool:
+        _, *of_log = name.removesuffix(_RECORD).split(".")
+        return of_log[:1] != [log] or int(of_log[1]) > seq
+
+    return erasures_of(paths).read(wanted=is_ahead)
+
+
+def _log_mark(identity: ServerIdentity, epoch: int) -> str:
+    """Equal for readings of one log alone; what differs may be one nevertheless."""
+    return hashlib.sha256(f"{identity} {epoch}".encode()).hexdigest()[:16]
 
 
 def salt_of(erasures: Sequence[Erasure]) -> str:
@@ -193,37 +265,14 @@ def salt_of(erasures: Sequence[Erasure]) -> str:
 
 
 def record(paths: LakePaths, erasure: Erasure) -> None:
-    place = folder_of(paths) / f"{erasure.erasure_id}{_RECORD}"
-    put_if_absent(place, erasure.model_dump_json(indent=1))
-
-
-def withdraw(paths: LakePaths, erasure: Erasure) -> None:
-    """One whose batch was never recorded."""
-    place = folder_of(paths) / f"{erasure.erasure_id}{_RECORD}"
-    storage_of(place).remove(place)
-
-
-def certify(paths: LakePaths, certificate: Certificate) -> None:
-    place = folder_of(paths) / f"{certificate.erasure_id}{_CERTIFICATE}"
-    replace_file(place, certificate.model_dump_json(indent=1).encode())
-
-
-def certificate_of(paths: LakePaths, erasure: Erasure) -> Certificate | None:
-    """None while it is unfinished. Raises as `read_erasures`."""
-    place = folder_of(paths) / f"{erasure.erasure_id}{_CERTIFICATE}"
-    if place.name not in storage_of(paths.state).names(folder_of(paths)):
-        return None
-    return read_document(place, Certificate.model_validate_json)
+    """Its name tells up to where its own log has what it leaves out: who reads what is behind that
+    does not read it.
+    """
+    log = _log_mark(erasure.identity, erasure.epoch)
+    bound = max(one.place for one in erasure.names.values())
+    erasures_of(paths).put(f"{erasure.erasure_id}.{log}.{bound}", erasure)
 
 
 def unfinished(paths: LakePaths) -> Iterator[Erasure]:
-    return (one for one in read_erasures(paths) if certificate_of(paths, one) is None)
-
-
-def copy_erasures(paths: LakePaths, beside: LakePaths) -> None:
-    """To a lake whose readings begin."""
-    known = set(_records(beside)) if (names := _records(paths)) else set()
-    for name in names:
-        if name not in known:
-            content = storage_of(paths.state).read(folder_of(paths) / name)
-            put_if_absent(folder_of(beside) / name, content.decode())
+    erasures = erasures_of(paths)
+    return (one for one in erasures.read() if erasures.certificate_of(one.erasure_id) is None)

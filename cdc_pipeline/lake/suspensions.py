@@ -19,6 +19,8 @@ from cdc_pipeline.position.position import Position
 SUSPENDED_NOTE: Final = "suspended"
 # of a loaded table that could not be swapped in: the target is as it was
 SNAPSHOT_FAILED_NOTE: Final = "snapshot_failed"
+# the cause of a suspension, by which a person has given up the rows that have earlier masks
+PAST_GIVEN_UP: Final = "its masks changed; its past is given up"
 UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog rejects
 
 

@@ -23,7 +23,7 @@ from cdc_pipeline.config.pipeline_config import (
     TablesConfig,
 )
 from cdc_pipeline.config.storage_config import LakeUri
-from cdc_pipeline.lake.erasures import copy_erasures
+from cdc_pipeline.lake.erasures import erasures_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -119,7 +119,7 @@ def beside(
             **update,
         }
     )
-    copy_erasures(_paths(config), _paths(made))
+    erasures_of(_paths(config)).copy(erasures_of(_paths(made)))
     return made
 
 

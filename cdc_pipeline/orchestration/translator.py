@@ -59,6 +59,7 @@ RunKind = Literal[
     "quarantine_replay",
     "quarantine_discard",
     "erase",
+    "remask",
 ]
 
 

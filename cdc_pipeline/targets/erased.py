@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -146,9 +145,6 @@ class ErasedRows:
         if enters.any() or leaves.any():
             rows = _without_images(rows, enters, leaves)
         return rows.where(kept), int(touched.sum())
-
-
-NOTHING_ERASED: Final = ErasedRows((), identity=ServerIdentity("mysql", 0), epoch=0)
 
 
 def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:

@@ -46,8 +46,11 @@ def bad_rows(
     parts: Sequence[RowsSelection],
     *,
     hidden: Collection[str] = (),
+    keeps_bytes: bool,
 ) -> BadRows:
-    """`causes`: error and its text by row; `hidden`: columns whose values nobody may see."""
+    """`causes`: error and its text by row; `hidden`: columns whose values nobody may see;
+    `keeps_bytes`: those of events stay, if nothing is hidden.
+    """
     wanted = np.zeros(len(rows), np.bool_)
     wanted[list(causes)] = True
     bad = without_values(rows.where(wanted), hidden)
@@ -82,7 +85,9 @@ def bad_rows(
                 "change": lines[place],
                 "schema": schema,
                 "row": encode_stream(bad.part(place, place + 1)),
-                "raw": None if hidden or at in seen else _bytes_of(chunk, event),
+                "raw": _bytes_of(chunk, event)
+                if keeps_bytes and not hidden and at not in seen
+                else None,
             }
         )
         seen.add(at)
@@ -96,7 +101,7 @@ def bad_event(
     error: CdcError,
     *,
     epoch: int,
-    hidden: Collection[str] = (),
+    keeps_bytes: bool,
 ) -> BadRows:
     """The entry of a rows event that cannot be decoded: event `at` of `part`."""
     chunk, row = part.chunk, int(part.rows[at])
@@ -113,7 +118,7 @@ def bad_event(
         "error": type(error).__name__,
         "what": error.what,
         "schema": schema.to_json(),
-        "raw": None if hidden else _bytes_of(chunk, row),
+        "raw": _bytes_of(chunk, row) if keeps_bytes else None,
     }
     return BadRows(schema.full_name, pa.Table.from_pylist([entry], schema=SCHEMA))
 

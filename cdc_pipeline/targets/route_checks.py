@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from shlex import quote
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError, SinkError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
@@ -35,6 +37,10 @@ Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
 _NAME_OR_FOLDER = (
     "give the rule another `name`; or move the target's folder away and take a new snapshot"
+)
+_REMASK = (
+    "apply them to the rows that are there: `cdc-pipeline remask {source} --table {table}`; or "
+    "restore the earlier ones, or give the rule another `name`"
 )
 
 
@@ -171,40 +177,50 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
 
 
 def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
-    errors: list[CdcError] = []
-    for name, table in sorted(cut.tables.items()):
+    errors = []
+    for name in sorted(cut.tables):
         suspension = cut.cursor.targets[name].suspended
         if suspension is not None and suspension.needs_snapshot:
             continue  # it gets no row before its new snapshot, by the present rule
-        # A renamed table's target is still that of the rule under which it began.
-        origin = cut.cursor.targets[name].origin
-        leads_to, sources = (
-            (name, list(table.spec.sources_of(name)))
-            if origin is None
-            else (origin[1], [origin[0]])
-        )
-        for source in routes.sources_of(leads_to, sources):
-            route = next(route for route in routes.of_table(source) if route.target == leads_to)
-            differs = _differences(
-                table.spec.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape()
+        errors.append(changed_rule(routes, cut, name))
+    return [error for error in errors if error is not None]
+
+
+def changed_rule(routes: Routes, cut: Cut, name: str) -> CdcError | None:
+    """Why a target of a cut gets no row by its present rule but in a new table."""
+    spec, origin = cut.tables[name].spec, cut.cursor.targets[name].origin
+    # A renamed table's target is still that of the rule under which it began.
+    leads_to, sources = (
+        (name, list(spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
+    )
+    for source in routes.sources_of(leads_to, sources):
+        route = next(route for route in routes.of_table(source) if route.target == leads_to)
+        differs, _ = changed_settings(spec, route.rule)
+        if differs:
+            return ConfigError(
+                f"the rows of target {name} were written under another rule: "
+                f"{', '.join(differs)} changed",
+                table=source,
+                setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
+                expected="; ".join(
+                    f"{setting}: {before}" for setting, (before, _) in differs.items()
+                ),
+                got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
+                next_step=_REMASK.format(source=cut.cursor.source, table=quote(source))
+                if differs.keys() == {"masks"}
+                else _NAME_OR_FOLDER,
             )
-            if not differs:
-                continue
-            errors.append(
-                ConfigError(
-                    f"the rows of target {name} were written under another rule: "
-                    f"{', '.join(differs)} changed",
-                    table=source,
-                    setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
-                    expected="; ".join(
-                        f"{setting}: {before}" for setting, (before, _) in differs.items()
-                    ),
-                    got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
-                    next_step=_NAME_OR_FOLDER,
-                )
-            )
-            break
-    return errors
+    return None
+
+
+def changed_settings(
+    spec: TargetSpec, rule: TargetRule
+) -> tuple[dict[str, tuple[str, str]], tuple[dict[str, str], dict[str, str]]]:
+    """Of a target's rule since its rows were written: as texts before and after, by setting; and
+    the masks before and after.
+    """
+    before, after = spec.shape or RecordedShape(), recorded_shape(rule) or RecordedShape()
+    return _differences(before, after), (before.masks, after.masks)
 
 
 def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple[str, str]]:

@@ -21,13 +21,15 @@ from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.target import Target
+from cdc_pipeline.targets.erased import ErasedRows
 
+NOTHING_ERASED = ErasedRows((), identity=ServerIdentity("mysql", 0), epoch=0)
 Image = dict[str, Any]
 Change = tuple[int, Image | None, Image | None]
 

@@ -16,8 +16,8 @@ from cdc_pipeline.errors import IncompleteRowsError, SchemaError
 from cdc_pipeline.lake.erasures import (
     Erasure,
     NameBound,
-    copy_erasures,
     digests_of,
+    erasures_of,
     read_erasures,
     record,
     unfinished,
@@ -206,12 +206,33 @@ def test_k14_before_a_rename_gave_it_the_name_another_table_had_it() -> None:
 def test_k14_records_are_found_copied_once_and_unfinished_without_a_certificate(
     tmp_path: Path,
 ) -> None:
-    main, beside = LakePaths(tmp_path / "lake", "shop"), LakePaths(tmp_path / "side", "other")
-    copy_erasures(main, beside)
-    assert not beside.state.exists()
-    record(main, erasure((1,)))
+    main, beside = (erasures_of(LakePaths(tmp_path / name, "shop")) for name in ("lake", "side"))
+    main.copy(beside)
+    assert not beside.folder.exists()
+    record(LakePaths(tmp_path / "lake", "shop"), erasure((1,)))
     for _ in range(2):
-        copy_erasures(main, beside)
-    assert read_erasures(beside) == read_erasures(main) == [erasure((1,))]
-    assert list(unfinished(main)) == [erasure((1,))]
+        main.copy(beside)
+    assert beside.read() == main.read() == [erasure((1,))]
+    assert list(unfinished(LakePaths(tmp_path / "lake", "shop"))) == [erasure((1,))]
     assert "1" not in {erasure((1,)).digests[0]}
+
+
+def test_k14_a_reading_reads_no_record_of_its_own_log_that_it_begins_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, read = LakePaths(tmp_path / "lake", "shop"), []
+    for until in (40, 50):
+        record(paths, erasure((1,), until=until))
+    monkeypatch.setattr(
+        "cdc_pipeline.lake.erasures.read_document",
+        lambda path, parse: read.append(path.name) or parse(path.read_text()),
+    )
+
+    def met(at: int, *, epoch: int = 1, server_id: int = 7) -> list[str]:
+        identity = ServerIdentity("mysql", server_id)
+        found = read_erasures(paths, identity=identity, epoch=epoch, seq=seq_of(at))
+        return [one.erasure_id for one in found]
+
+    assert (met(50), read) == ([], []), "its requests do not grow with erasures"
+    assert met(49) == met(40) == ["e50"]
+    assert met(39) == met(90, epoch=2) == met(90, server_id=8) == ["e40", "e50"]

@@ -27,6 +27,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.targets.quarantine import BadRows, bad_rows
 from cdc_pipeline.targets.targets import targets_at
 from tests.support.sink_values import (
+    NOTHING_ERASED,
     column,
     decoded,
     head_of,
@@ -66,7 +67,7 @@ def _bad(*, first_place: int = 1, hidden: tuple[str, ...] = ()) -> BadRows:
     rows = decoded(SCHEMA, changes, first_place=first_place, invalid=invalid)
     rows.event_row[:] = [0, 1, 1]
     part = RowsSelection(_chunk(3), np.array([0, 2]))
-    return bad_rows(rows, {1: CAUSE, 2: CAUSE}, [part], hidden=hidden)
+    return bad_rows(rows, {1: CAUSE, 2: CAUSE}, [part], hidden=hidden, keeps_bytes=True)
 
 
 def _sink(lake: Path) -> DeltaSink:
@@ -233,7 +234,7 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
         return decoded(schema, [insert(d=1, n="a"), insert(d=2, n="b")], first_place=1)
 
     monkeypatch.setattr(decoding, "decode_rows", decode)
-    lenient, strict = RunDecoder(epoch=3), RunDecoder(epoch=3)
+    lenient, strict = (RunDecoder(epoch=3, erased=NOTHING_ERASED) for _ in range(2))
     rule = {"tables": ["*.*"], "on_bad_row": "quarantine"}
     lenient._targets = targets_at(config(targets=[rule]), None)
     strict._targets = targets_at(config(), None)

@@ -20,10 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -38,18 +36,23 @@ from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import erasures
-from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.erasures import Certificate, Erasure, Held, NameBound
+from cdc_pipeline.lake.erasures import Certificate, Erasure, NameBound
 from cdc_pipeline.lake.long_operations import new_operation_id, unfinished
 from cdc_pipeline.lake.paths import list_numbers
-from cdc_pipeline.lake.proofs import proof_file
-from cdc_pipeline.lake.quarantine import erase_entries, read_entries
+from cdc_pipeline.lake.quarantine import read_entries
 from cdc_pipeline.lake.records import BatchRecord, Note, QuarantineMark
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.state import read_record
-from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.operations.erase.certify import (
+    Cleaned,
+    alone,
+    cleaned,
+    search,
+    searched,
+    since_us,
+)
 from cdc_pipeline.operations.erase.keys import KEYS_MAX, Key, TableKeys, earlier_names
-from cdc_pipeline.operations.erase.search import Search, remove_now
+from cdc_pipeline.operations.erase.search import Sought, SoughtKeys
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -261,7 +264,8 @@ class _Erasing:
                 setting="where",
                 next_step="give the key itself: it is then left out of the log, too",
             )
-        salt, end = erasures.salt_of(erasures.read_erasures(self.paths)), self.end()
+        known = erasures.erasures_of(self.paths).read()
+        salt, end = erasures.salt_of(known), self.end()
         # One that was inserted again before `end` would be left out for ever.
         if not self.asked.is_known and (present := self.at_source(keys)):
             raise _present(self.table, present)
@@ -321,70 +325,50 @@ class _Certifying:
     erasure: Erasure
     keys: TableKeys
     batch: BatchRecord | None  # None if its record is gone; then there is a certificate
-    before: int  # the batch number of entries in quarantine that may be new
 
-    def certificate(self, *, at_once: bool) -> Certificate:
-        """Of what files say now; it is written when that is known."""
-        erasure, paths = self.erasure, self.sink.paths
-        known = erasures.certificate_of(paths, erasure)
-        entries, unread = erase_entries(
-            paths, erasure.names, before=self.before, is_erased=partial(_is_erased, erasure)
+    @property
+    def known(self) -> Certificate | None:
+        return erasures.erasures_of(self.sink.paths).certificate_of(self.erasure.erasure_id)
+
+    def sought(self) -> SoughtKeys:
+        known = self.known
+        return SoughtKeys(
+            what="erased rows",
+            targets={place.target.name for place in self.keys.places},
+            names=self.erasure.names,
+            since_us=since_us(known),
+            versions={} if known is None else dict(known.versions),
+            erasure=self.erasure,
+            places=self.keys.places,
         )
-        self._forget_proofs()
-        reach("erasure_cleaned")
-        search = self._searched({} if known is None else known.versions)
-        if at_once:
-            if self.sink.unpublished is not None:
-                raise self.sink.unpublished  # views still read what would be removed
-            prune_cuts(paths, retention=timedelta(0))
-            remove_now(search)
-            search = self._searched(search.versions)
-        held = [*search.held, *self._journals()]
-        if unread:
-            why = f"{unread:,} events that could not be decoded, whole: discard and remove them"
-            held.append(Held(what="quarantine", where="quarantine", why=why))
+
+    def certify(self, found: Sought, cleaned: Cleaned) -> Certificate:
+        """It is written when it is known what files say now."""
+        erasure, known = self.erasure, self.known
         certificate = Certificate(
             erasure_id=erasure.erasure_id,
-            source=self.config.name,
-            table=erasure.table,
             keys=len(erasure.digests),
             until=erasure.position,
             removed=self._removed() if known is None else known.removed,
-            quarantine=entries if known is None else known.quarantine,
-            versions=search.versions,
-            held=tuple(held),
-            files_read=search.files_read,
+            **searched(self.config, erasure.table, found, cleaned, known),
             not_searched=_NOT_SEARCHED,
-            checked_at_us=now_us(),
         )
-        erasures.certify(paths, certificate)
+        erasures.erasures_of(self.sink.paths).certify(erasure.erasure_id, certificate)
         return certificate
 
     def _removed(self) -> dict[str, int]:
         targets = () if self.batch is None else self.batch.targets
         return {one.table: one.rows_deleted for one in targets}
 
-    def _forget_proofs(self) -> None:
-        """How far the rolling proof has come is a key, which may be an erased one."""
-        file = proof_file(self.sink.paths)
-        proofs, names = file.read(), {place.target.name for place in self.keys.places}
-        if names & proofs.tables.keys():
-            left = {name: one for name, one in proofs.tables.items() if name not in names}
-            file.write(proofs.model_copy(update={"tables": left}))
-
-    def _searched(self, versions: Mapping[str, int]) -> Search:
-        retention_us = round(self.config.sink.cut_retention.total_seconds() * 1e6)
-        places = self.keys.places
-        return Search(self.sink.paths, self.erasure, places, retention_us, dict(versions)).run()
-
-    def _journals(self) -> list[Held]:
-        keep = self.config.keep_journals
-        if keep is None:
-            return []
-        kept_us = 0 if keep.retention is None else round(keep.retention.total_seconds() * 1e6)
-        why = "journals hold the changes of all tables; reading them does not bring the rows back"
-        until_us = now_us() + kept_us if kept_us else -1
-        return [Held(what="journals", where=str(keep.path), why=why, until_us=until_us)]
+    def clean(self, *, before: int) -> Cleaned:
+        """`before`: the batch number of entries in quarantine that may be new."""
+        return cleaned(
+            self.sink.paths,
+            self.erasure.names,
+            self.sought().targets,
+            before=before,
+            is_gone=partial(_is_erased, self.erasure),
+        )
 
 
 def _batch_of(sink: DeltaSink, erasure: Erasure) -> BatchRecord | None:
@@ -396,16 +380,6 @@ def _batch_of(sink: DeltaSink, erasure: Erasure) -> BatchRecord | None:
             if any((one.kind, one.text) == (_ERASED_NOTE, _note(erasure)) for one in record.notes):
                 return record
     return None
-
-
-@contextmanager
-def _alone(sink: DeltaSink, *, at_once: bool) -> Iterator[None]:
-    """Beside no maintenance, which would have files that no commit names yet."""
-    if not at_once:
-        yield
-        return
-    with writer_lock(sink.paths.state / "maintenance.lock"):
-        yield
 
 
 def preview(config: PipelineConfig, asked: EraseRequest, *, cursors: CursorStore) -> ErasePreview:
@@ -448,7 +422,7 @@ def erase(
             run_id=run_id,
             wait_s=config.snapshot.lock_wait_s,
         ) as batch,
-        _alone(sink, at_once=asked.at_once),
+        alone(sink, at_once=asked.at_once),
     ):
         erasing = _Erasing(config, asked, batch, sink)
         erasing.check_rest()
@@ -460,7 +434,7 @@ def erase(
             if present != 0 and not asked.is_known:
                 raise _present(erasing.table, present)
             if erasure is not None and not erasing.is_same(erasure, keys):
-                erasures.withdraw(erasing.paths, erasure)  # nothing was removed by it
+                erasures.erasures_of(erasing.paths).withdraw(erasure.erasure_id)
                 erasure = None
             erasure = erasure or erasing.record(keys)
             reach("erasure_recorded")
@@ -470,33 +444,41 @@ def erase(
         assert erasure is not None
         assert done is not None
         of_record = TableKeys(erasing.targets, erasing.table, erasure.names)
-        certifying = _Certifying(config, sink, erasure, of_record, done, batch.number + 1)
-        return certifying.certificate(at_once=asked.at_once)
+        certifying = _Certifying(config, sink, erasure, of_record, done)
+        clean = certifying.clean(before=batch.number + 1)
+        reach("erasure_cleaned")
+        found = certifying.sought()
+        search(config, sink, [found], at_once=asked.at_once)
+        return certifying.certify(found, clean)
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[Certificate]:
     """Search the lake again for what was erased of a table, under any of its names, by the records
     alone. Raises LakeStateError: an erasure is unfinished.
     """
-    sink, found = build_sink(config), []
+    sink, certifying = build_sink(config), []
     with admin_batch(
         sink, cursors=cursors, doing="check the erasures", wait_s=config.snapshot.lock_wait_s
     ) as batch:
         targets = targets_at(config, batch.last_cut(), batch.cursor)
-        for erasure in erasures.read_erasures(sink.paths):
+        known = erasures.erasures_of(sink.paths)
+        for erasure in known.read():
             if table not in erasure.names:
                 continue
             done = _batch_of(sink, erasure)
-            if done is None and erasures.certificate_of(sink.paths, erasure) is None:
+            if done is None and known.certificate_of(erasure.erasure_id) is None:
                 raise LakeStateError(
                     f"the erasure {erasure.erasure_id} was stopped before rows were removed",
                     table=table,
                     next_step="give its command again",
                 )
             keys = TableKeys(targets, erasure.table, erasure.names)
-            certifying = _Certifying(config, sink, erasure, keys, done, batch.number)
-            found.append(certifying.certificate(at_once=False))
-    return found
+            certifying.append(_Certifying(config, sink, erasure, keys, done))
+        clean = [one.clean(before=batch.number) for one in certifying]
+        found = [one.sought() for one in certifying]
+        search(config, sink, found)
+        parts = zip(certifying, found, clean, strict=True)
+        return [one.certify(of_one, of_it) for one, of_one, of_it in parts]
 
 
 def _present(table: str, number: int | None) -> LakeStateError:

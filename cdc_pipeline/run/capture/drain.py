@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
+from cdc_pipeline.binlog.seq import seq_of_place
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.erasures import read_erasures
 from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
@@ -42,6 +43,13 @@ from cdc_pipeline.schema.evolution.statement_context import Decision
 from cdc_pipeline.targets.erased import ErasedRows
 
 _GET_TIMEOUT_S = 1.0
+
+
+def _erased_rows(context: CaptureContext, session: CaptureSession) -> ErasedRows:
+    identity, epoch, start = session.identity, session.epoch, session.run.start
+    seq = seq_of_place(epoch, start.journal, start.offset)
+    met = read_erasures(context.sink.paths, identity=identity, epoch=epoch, seq=seq)
+    return ErasedRows(met, identity=identity, epoch=epoch)
 
 
 class Drain:
@@ -76,11 +84,7 @@ class Drain:
                 epoch=session.epoch,
                 schemas=session.schemas,
                 names=session.identity.names,
-                erased=ErasedRows(
-                    read_erasures(context.sink.paths),
-                    identity=session.identity,
-                    epoch=session.epoch,
-                ),
+                erased=_erased_rows(context, session),
             ),
             xa=XaPlanner(
                 session,

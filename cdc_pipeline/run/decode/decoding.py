@@ -41,7 +41,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
 from cdc_pipeline.targets.confirmed import as_recorded, table_policy
-from cdc_pipeline.targets.erased import NOTHING_ERASED, ErasedRows
+from cdc_pipeline.targets.erased import ErasedRows
 from cdc_pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.targets.row_policies import unrepresentable
 from cdc_pipeline.targets.targets import Targets
@@ -120,7 +120,7 @@ class RunDecoder:
         epoch: int,
         schemas: KnownSchemas | None = None,
         names: NameRule = NameRule.AS_GIVEN,
-        erased: ErasedRows = NOTHING_ERASED,
+        erased: ErasedRows,
     ) -> None:
         self._maps = TableMaps(self._takes, schemas=schemas, names=names)
         self._epoch = epoch
@@ -254,8 +254,10 @@ class RunDecoder:
                 seq=seq_of_place(self._epoch, part.chunk.journal, int(event["tx_offset"])),
                 time_us=int(event["commit_ts_us"]),
             )
-            hidden = self._hidden(policy.hidden, is_erased=is_erased)
-            bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=hidden))
+            keeps_bytes = not (policy.hidden or is_erased)
+            bad.append(
+                bad_event(part, at, schema, error, epoch=self._epoch, keeps_bytes=keeps_bytes)
+            )
             return self._decoded(others, schema, bad=bad)
         count = 0
         if self._erased:
@@ -280,8 +282,8 @@ class RunDecoder:
             causes.update(dict.fromkeys(those, (type(lacking).__name__, lacking.what)))
         if causes:
             assert bad is not None
-            hidden = self._hidden(policy.hidden, is_erased=count > 0)
-            bad.append(bad_rows(decided.before, causes, parts, hidden=hidden))
+            before, hidden = decided.before, policy.hidden
+            bad.append(bad_rows(before, causes, parts, hidden=hidden, keeps_bytes=not count))
         return decided.without(causes)
 
     def _without_erased(self, rows: DecodedRows, first: RowsSelection) -> tuple[DecodedRows, int]:
@@ -292,13 +294,6 @@ class RunDecoder:
             error.journal = first.chunk.journal
             error.offset = int(first.chunk.events["offset"][first.rows[0]])
             raise
-
-    @staticmethod
-    def _hidden(columns: Collection[str], *, is_erased: bool) -> Collection[str]:
-        """With a name that no column has, which keeps the bytes of events back that may hold erased
-        rows.
-        """
-        return {*columns, ""} if is_erased else columns
 
 
 def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:

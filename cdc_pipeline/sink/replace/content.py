@@ -5,7 +5,8 @@ Rules:
 - The target takes over the spec of the side table: its mode, key, columns and sources. Afterwards
   it is whole, follows the source again and is not exact (K12). Its application id is new.
 - Rows of the old table stay if its mode keeps deleted rows (`SinkMode.replaced_sql`) and if mode
-  and key are unchanged: otherwise nothing shows which rows belong together.
+  and key are unchanged: otherwise nothing shows which rows belong together. Rows with other masks
+  never stay, nor do their columns (K14).
 - A column that the source has dropped and the target has kept is carried over: by key, or with the
   rows that stay. A column that the rules exclude is removed with all of its values: that is what
   excluding it means.
@@ -14,14 +15,17 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES, is_keyless_mirror
+from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -106,13 +110,15 @@ def replacement(
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
     mode, old = MODES[spec.mode], before.spec
-    alike = (old.mode, old.key) == (spec.mode, spec.key)
+    is_masked_alike = _masks(old) == _masks(spec)
+    alike = is_masked_alike and (old.mode, old.key) == (spec.mode, spec.key)
     keeps = alike and mode.keeps_past and not is_whole
     if not alike and MODES[old.mode].keeps_past:
-        text = (
-            f"the target was a {old.mode} by {', '.join(old.key) or 'no key'}: none of "
-            "its rows is kept"
-        )
+        if not is_masked_alike and not is_whole:
+            _check_given_up(name, state)
+        was = f"was a {old.mode} by {', '.join(old.key) or 'no key'}"
+        was = was if is_masked_alike else "had other masks"
+        text = f"the target {was}: none of its rows is kept"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
     kept = _kept_columns(name, spec, old)
     carries = keeps or (alike and not is_keyless_mirror(spec.mode, spec.key))
@@ -149,18 +155,40 @@ def replacement(
     return Replacement(whole, content, tuple(notes))
 
 
+def _masks(spec: TargetSpec) -> Mapping[str, str]:
+    return {} if spec.shape is None else spec.shape.masks
+
+
+def _check_given_up(name: str, state: TargetState) -> None:
+    """SnapshotError: rows with other masks go only if a person has said so."""
+    if state.suspended is not None and state.suspended.what == PAST_GIVEN_UP:
+        return
+    raise SnapshotError(
+        "its masks changed, and a snapshot would lose its past",
+        table=name,
+        expected="masks as those of its rows, or a person's word",
+        next_step="rebuild it from the log, or give its past up: `cdc-pipeline remask SOURCE "
+        f"--table {name}` says how",
+    )
+
+
 def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[TargetColumn, ...]:
     """Columns that the target's sources no longer have, and that no rule computes or excludes."""
-    gone = {column.name.lower() for column in spec.columns}
-    for source in before.sources_of(name).values():
+    gone = {column.name.lower() for column in spec.columns} | _added(spec)
+    return tuple(one for one in columns_of_lake(name, before) if one.name.lower() not in gone)
+
+
+def columns_of_lake(name: str, spec: TargetSpec) -> tuple[TargetColumn, ...]:
+    """A target's columns that neither its sources have nor its rule adds."""
+    gone = _added(spec)
+    for source in spec.sources_of(name).values():
         names = dict(source.names)
         gone |= {names.get(column.name, column.name).lower() for column in source.columns}
-    for shape in (before.shape, spec.shape):
-        if shape is not None:
-            gone |= {column.name.lower() for column in shape.computed} | {
-                shape.shard_column.lower()
-            }
-    return tuple(column for column in before.columns if column.name.lower() not in gone)
+    return tuple(column for column in spec.columns if column.name.lower() not in gone)
+
+
+def _added(spec: TargetSpec) -> set[str]:
+    return set() if spec.shape is None else {column.name.lower() for column in spec.shape.added}
 
 
 def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:

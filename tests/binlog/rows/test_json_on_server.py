@@ -21,6 +21,7 @@ from tests.binlog.rows.test_on_servers import decode_type
 from tests.servers import Server
 from tests.support.decoded_journals import decode_last, read_chunk
 from tests.support.shown_journals import changes
+from tests.support.sink_values import NOTHING_ERASED
 from tests.targets.test_exact import config
 
 DOCUMENTS = 20
@@ -270,7 +271,7 @@ def test_minimal_rows_are_refused_by_name(mysql_server: Server, mysql_database: 
     assert list(changes([journal], table_patterns=[f"{mysql_database}.t"]))
     chunk = read_chunk(journal)
     targets = targets_at(config(tables={"include": [f"{mysql_database}.*"]}), None)
-    decoder = RunDecoder(epoch=0)
+    decoder = RunDecoder(epoch=0, erased=NOTHING_ERASED)
     with pytest.raises(IncompleteRowsError, match="column a changed by differences") as caught:
         decoder.decode([EventSlice(chunk, 0, len(chunk.events))], targets)
     assert caught.value.setting == "binlog_row_image"

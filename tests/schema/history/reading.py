@@ -28,6 +28,7 @@ from cdc_pipeline.text.table_names import NameRule
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.support.live_source import live_source
+from tests.support.sink_values import NOTHING_ERASED
 
 EPOCH = 1
 Captured = Callable[[str, str], bool]
@@ -107,7 +108,7 @@ class Reading:
             return True
 
         buffer = TransactionBuffer(take, is_isolated=rules.is_isolated, source="")
-        decoder = RunDecoder(epoch=EPOCH, schemas=schemas)
+        decoder = RunDecoder(epoch=EPOCH, schemas=schemas, erased=NOTHING_ERASED)
         for chunk in chunks:
             buffer.feed(chunk)
             for piece in slices:

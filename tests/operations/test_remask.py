@@ -1,0 +1,162 @@
+"""Masks that come later: the rows that are there get them, and no file keeps old values unnamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ConfigError, LakeStateError, SnapshotError
+from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.remasks import RemaskCertificate
+from cdc_pipeline.operations.erase.remask import RemaskRequest, check, preview, remask
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from tests.operations.test_erase import BEGIN, SECRET, Killed, Lake
+from tests.servers import Server
+
+pytestmark = pytest.mark.spark
+MASKS = {
+    "code": {"hash": {"salt": "a" * 32}},
+    "name": {"truncate": 3},
+    "n": {"fixed": 7},
+    "d": "drop",
+}
+
+
+class Masked(Lake):
+    """A table in targets of some modes, whose masks change; and another one."""
+
+    def __init__(self, server: Server, database: str, at: Path, *modes: str) -> None:
+        self.modes, self.table = modes, f"{database}.person"
+        super().__init__(server, database, at)
+        self.mask()
+        self.sql(
+            "SET sql_mode = ''",
+            "CREATE TABLE other (id INT PRIMARY KEY)",
+            "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100), n INT, d DATE)",
+            f"INSERT INTO person VALUES ('{SECRET}1', '{SECRET}', 1, NULL), "
+            f"('ann', NULL, 2, NULL), ('{SECRET}3', 'x', 1, '0000-00-00')",
+        )
+        self.run()
+        self.sql("UPDATE person SET n = 3 WHERE code LIKE 'Z%1'", "DELETE FROM person WHERE n = 2")
+        self.run()
+
+    def mask(self, **masks: Any) -> None:
+        rules = [
+            TargetRule.model_validate(
+                {
+                    "tables": [self.table],
+                    "masks": masks,
+                    "mode": mode,
+                    "name": f"{self.database}.{mode}",
+                }
+            )
+            for mode in self.modes
+        ]
+        self.config = self.config.model_copy(update={"targets": tuple(rules)})
+
+    def remask(self, **asked: Any) -> RemaskCertificate:
+        request = RemaskRequest(table=self.table, who="me", **asked)
+        return remask(self.config, request, cursors=self.cursors)
+
+    def check(self) -> RemaskCertificate:
+        found = check(self.config, cursors=self.cursors, table=self.table)
+        assert found is not None
+        return found
+
+    def values(self) -> list[str]:
+        """Files that hold the values but for the bounds in logs."""
+        return [file for file in self.holding(BEGIN, "0000-00-00") if "_delta_log" not in file]
+
+
+def test_k14_new_masks_reach_the_rows_that_are_there_and_a_certificate_names_what_is_left(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    with pytest.raises(ConfigError, match="have the masks of the configuration"):
+        lake.remask()
+    lake.mask(**MASKS)
+    with pytest.raises(ConfigError, match="masks changed") as refused:
+        lake.run()
+    assert f"`cdc-pipeline remask crm --table {lake.table}`" in str(refused.value.next_step)
+    told = preview(lake.config, RemaskRequest(table=lake.table), cursors=lake.cursors)
+    assert {name: one.past for name, one in told.targets.items()} == {f"{lake.database}.mirror": ""}
+    first = lake.remask()
+    assert {one.what for one in first.held} == {"files", "log"}
+    assert [file for file in lake.values() if "/mirror/" in file]
+    assert not [file for file in lake.values() if "/mirror/" not in file]
+    again = lake.check()
+    assert [one.until_us for one in again.held] == [one.until_us for one in first.held]
+    lake.sql("INSERT INTO person VALUES ('new', 'Newton', 9, NULL)", "INSERT INTO other VALUES (1)")
+    lake.run()
+    rows = lake.rows(spark, "mirror", "length(code)", "name", "n")
+    assert rows == [(64, "New", 7), (64, "Zyx", 7), (64, "x", 7)]
+
+    # Another salt, and at once: every old file is gone.
+    lake.mask(**MASKS | {"code": {"hash": {"salt": "b" * 32}}})
+    before = lake.rows(spark, "mirror", "code")
+    done = lake.remask(at_once=True)
+    assert {one.what for one in done.held} == {"log"}
+    assert not lake.values()
+    assert not set(before) & set(lake.rows(spark, "mirror", "code"))
+    assert lake.check().files_read == done.files_read > 0
+
+
+@pytest.mark.whole
+def test_k14_what_only_the_lake_has_is_given_up_by_a_persons_word_alone(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    modes = ("mirror", "soft_delete", "history", "changelog")
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", *modes)
+    lake.mask(**MASKS)
+    with pytest.raises(ConfigError, match="would lose what only the lake has") as refused:
+        lake.remask()
+    assert "--rebuild" in str(refused.value.next_step)
+    points = (
+        "remask_recorded", "remask_suspended", "snapshot_begun", "snapshot_swapping",
+        "after_record", "before_cut", "remask_swapped", "remask_cleaned",
+    )  # fmt: skip
+    for point in points:
+
+        def die(reached: str, point: str = point) -> None:
+            if reached == point:
+                raise Killed
+
+        with listening(die), pytest.raises(Killed):
+            lake.remask(without_past=True, at_once=True)
+        with pytest.raises(LakeStateError, match="not in place"):
+            lake.check()
+    done = lake.remask(without_past=True, at_once=True)
+    assert {one.what for one in done.held} == {"log"}
+    assert not lake.values()
+    lake.run()
+    for mode in modes:
+        rows = lake.rows(spark, mode, "length(code)", "name", "n")
+        assert rows == [(64, "Zyx", 7), (64, "x", 7)], mode
+
+
+@pytest.mark.whole
+def test_k14_a_rebuild_masks_the_past_and_a_plain_snapshot_never_loses_it(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    modes = ("soft_delete", "history", "changelog")
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", *modes)
+    before = {mode: len(lake.rows(spark, mode, "code")) for mode in modes}
+    lake.mask(**MASKS)
+
+    def die(reached: str) -> None:
+        if reached == "remask_suspended":
+            raise Killed
+
+    with listening(die), pytest.raises(Killed):
+        lake.remask(from_log=True)
+    with pytest.raises(SnapshotError, match="would lose its past"):
+        take_snapshot(lake.config, cursors=lake.cursors)
+    done = lake.remask(from_log=True, at_once=True)
+    assert {one.what for one in done.held} == {"log"}
+    assert not lake.values()
+    for mode in modes:
+        assert {row for (row,) in lake.rows(spark, mode, "length(code)")} == {64}
+        assert len(lake.rows(spark, mode, "code")) == before[mode]
