@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 @click.command("remask")
 @source_argument()
 @source_table_option
-@click.option(
-    "--rebuild", is_flag=True, help="Read the log from its begin, which keeps the past."
-)
-@click.option(
-    "--without-past", is_flag=True, help="Give up what only the lake has."
-)
+@click.option("--rebuild", is_flag=True, help="Read the log from its begin, which keeps the past.")
+@click.option("--without-past", is_flag=True, help="Give up what only the lake has.")
 @at_once_option
 @click.option("--dry-run", is_flag=True, help="Show the masks, and change nothing.")
 @check_option
@@ -57,8 +53,8 @@ def command(
     reason: str,
     yes: bool,
 ) -> None:
-    """Apply masks of a table of SOURCE that changed to its rows in the lake, with a certificate. The
-    same command ends what was stopped.
+    """Apply masks of a table of SOURCE that changed to its rows in the lake, with a certificate.
+    The same command ends what was stopped.
 
     Exit codes: 0 done; 1 failed, or --check finds old values; 2 wrong usage, or not confirmed.
     """

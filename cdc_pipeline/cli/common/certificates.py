@@ -27,9 +27,7 @@ source_table_option = click.option(
 at_once_option = click.option(
     "--at-once", is_flag=True, help="Keep no older version and no older cut."
 )
-check_option = click.option(
-    "--check", is_flag=True, help="Search the lake again."
-)
+check_option = click.option("--check", is_flag=True, help="Search the lake again.")
 
 
 def show_check(settings: Settings, found: Sequence[T], show: Callable[[T], None]) -> None:
