@@ -13,6 +13,7 @@ import click
 import pytest
 
 from cdc_pipeline.cli.app import COMMANDS, cli
+from tests.house.sources import trees
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "cdc_pipeline" / "cli" / "examples.txt"
@@ -81,8 +82,8 @@ def mistakes(rest: str) -> Iterator[str]:
 
 def _cited() -> list[tuple[str, str]]:
     found = []
-    for file in sorted((ROOT / "cdc_pipeline").rglob("*.py")):
-        for text in texts(ast.parse(file.read_text(encoding="utf-8"))):
+    for file, tree in trees(ROOT / "cdc_pipeline", "cdc-pipeline"):
+        for text in texts(tree):
             found += [(str(file.relative_to(ROOT)), rest) for rest in commands(text)]
     for page in [
         ROOT / "README.md",
@@ -148,8 +149,7 @@ def test_no_text_for_people_names_a_rule_by_its_code() -> None:
     """Such a code says nothing to them. Docstrings are for those who read the code, unless they are
     help texts; a string that is a code alone (`start.Row.clause`) is data."""
     wrong = []
-    for file in sorted((ROOT / "cdc_pipeline").rglob("*.py")):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+    for file, tree in trees(ROOT / "cdc_pipeline", r"[KP]\d"):
         inside = {
             id(node.body[0].value)
             for node in ast.walk(tree)

@@ -1,10 +1,11 @@
 """What the package imports is among its dependencies, not only among those of development."""
 
-import ast
 import re
 import sys
 import tomllib
 from pathlib import Path
+
+from tests.house.sources import libraries, trees
 
 ROOT = Path(__file__).parents[2]
 # Distribution -> the modules that it gives, where they have other names.
@@ -15,16 +16,6 @@ MODULES = {
     "numba": "numba llvmlite",
     "openlineage-python": "openlineage",
 }
-
-
-def _imported(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
 
 
 def test_what_the_package_imports_is_declared() -> None:
@@ -40,5 +31,5 @@ def test_what_the_package_imports_is_declared() -> None:
     declared = {
         module for name in names for module in MODULES.get(name, name.replace("-", "_")).split()
     }
-    imported = set().union(*map(_imported, (ROOT / "cdc_pipeline").rglob("*.py")))
+    imported = set().union(*(libraries(tree) for _, tree in trees(ROOT / "cdc_pipeline")))
     assert not imported - declared - set(sys.stdlib_module_names) - {"cdc_pipeline"}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.sources import imports, libraries, trees
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "cdc_pipeline"
 
@@ -23,23 +25,12 @@ ROOMS = {
 }
 
 
-@cache
-def _imports(file: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
-    return found
-
-
 @pytest.mark.parametrize("library", sorted(ROOMS))
 def test_heavy_library_stays_in_its_room(library: str) -> None:
     users = [
         str(file.relative_to(PACKAGE))
-        for file in PACKAGE.rglob("*.py")
-        if library in _imports(file)
+        for file, tree in trees(PACKAGE, library)
+        if library in libraries(tree)
     ]
     assert users, f"nobody imports {library}: the fence guards nothing"
     outside = [user for user in users if not user.startswith(ROOMS[library])]
@@ -68,8 +59,8 @@ def _names_of(file: Path) -> set[str]:
 def test_what_is_imported_is_there(folder: str) -> None:
     """Programs that campaigns and benchmarks start are imported by no test."""
     missing = []
-    for file in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for file, tree in trees(ROOT / folder):
+        for node in imports(tree):
             if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
                 continue
             module = ROOT.joinpath(*node.module.split("."))
@@ -130,8 +121,9 @@ def test_no_test_holds_a_time_or_cpu_limit() -> None:
     benchmarks."""
     timed = [
         f"{file.relative_to(ROOT)}:{node.lineno}"
-        for file in (ROOT / "tests").rglob("test_*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in trees(ROOT / "tests", "|".join(CLOCKS))
+        if file.name.startswith("test_")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Assert)
         and any(
             (isinstance(part, ast.Attribute) and part.attr in CLOCKS)

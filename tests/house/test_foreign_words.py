@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 import cdc_pipeline
 from cdc_pipeline.text.server_messages import said_by, said_by_server
+from tests.house.sources import trees
 
 CANARY = "Canary3e8d"
 SERVER = [
@@ -94,8 +95,8 @@ def test_k26_an_error_of_arrow_or_pydantic_tells_no_value() -> None:
 def _handlers() -> Iterator[tuple[str, ast.ExceptHandler]]:
     root = Path(cdc_pipeline.__file__).parent
     for folder in ("sink", "source", "targets", "run", "operations", "orchestration"):
-        for file in sorted((root / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for file, tree in trees(root / folder, r"except Exception\b"):
+            for node in ast.walk(tree):
                 if isinstance(node, ast.ExceptHandler) and node.name is not None:
                     yield f"{file.relative_to(root)}:{node.lineno}", node
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.house.sources import trees
 from tests.house.test_spec_map import symbols
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -161,11 +162,11 @@ def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
 def named_in_the_package() -> set[str]:
     """Places with a text that names a command."""
     found = set()
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file, tree in trees(PACKAGE, "cdc-pipeline "):
         relative = file.relative_to(PACKAGE).as_posix()
         if relative.startswith(_OTHER):
             continue
-        for place, text in _texts(ast.parse(file.read_text(encoding="utf-8"))):
+        for place, text in _texts(tree):
             if "cdc-pipeline " in text:
                 found.add(f"{relative}::{place}")
     return found

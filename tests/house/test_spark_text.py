@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.house.sources import trees
+
 PACKAGE = Path(__file__).resolve().parents[2] / "cdc_pipeline"
 RENDERERS = {
     "sink/spark/sql.py",
@@ -30,20 +32,15 @@ def _quoted_holes(tree: ast.AST) -> list[int]:
     return found
 
 
-def _files() -> list[Path]:
-    return [
-        file for folder in ("sink", "schema") for file in sorted((PACKAGE / folder).rglob("*.py"))
-    ]
-
-
 def test_k20_no_literal_is_made_beside_the_renderer() -> None:
     """K20: ``'{value}'`` in a text is a literal that means whatever the value says; `text_literal`
     makes them."""
     assert _quoted_holes(ast.parse("f\"SELECT '{a}', {b}\"")) == [1]
     found = {
         str(file.relative_to(PACKAGE)): lines
-        for file in _files()
-        if (lines := _quoted_holes(ast.parse(file.read_text(encoding="utf-8"))))
+        for folder in ("sink", "schema")
+        for file, tree in trees(PACKAGE / folder, r"'(\"\s*f\")?\{")
+        if (lines := _quoted_holes(tree))
     }
     assert found.keys() <= RENDERERS | NO_SQL, found
 
@@ -52,8 +49,8 @@ def test_k20_sessions_are_made_in_one_place() -> None:
     """K20: a session that something else makes has not the settings that every text relies on."""
     users = {
         str(file.relative_to(PACKAGE))
-        for file in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in trees(PACKAGE, "newSession|getOrCreate")
+        for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr in ("newSession", "getOrCreate")
     }
     assert users == {"sink/spark/session.py"}
