@@ -181,7 +181,7 @@ def run() -> None:
         code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
+        _show_refusal(error)
         code = 2 if isinstance(error, click.UsageError) else 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
@@ -192,6 +192,18 @@ def run() -> None:
     leave_to_exit()
     code = code if isinstance(code, int) else 0
     sys.exit(code and (_stopped_by(signals) or code))
+
+
+def _show_refusal(error: click.ClickException) -> None:
+    if "--json" not in sys.argv:  # click may refuse the words before it has read the option
+        error.show()
+        return
+    from cdc_pipeline.cli.common.output import emit_json
+
+    what, command = error.format_message(), getattr(error, "ctx", None)
+    path = command.command_path if command is not None else "cdc-pipeline"
+    document = {"error": type(error).__name__, "code": "usage", "what": what}
+    emit_json(document | {"next_step": f"see `{path} --help`", "retryable": False})
 
 
 def _stopped_by(signals: int) -> int:

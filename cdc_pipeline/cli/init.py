@@ -332,8 +332,8 @@ def _next_steps(
         if not answers.is_given:
             steps.append(f"edit jobs/{source}.yaml: address, user, tables")
         steps += [
-            f"{answers.mysql()} < grants.sql, by an administrator of the server",
-            "cp .env.example .env, and write the password there",
+            f"{answers.mysql()} < grants.sql   # by an administrator of the server",
+            "cp .env.example .env   # and write the password there",
             "set -a; . ./.env; set +a",
             f"cdc-pipeline doctor {source}",
             f"cdc-pipeline discover {source} --save",

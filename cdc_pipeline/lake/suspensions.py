@@ -95,7 +95,7 @@ def new_snapshot(source: str, table: str) -> str:
     return f"`cdc-pipeline snapshot {source} --table {quote(table)}`"
 
 
-def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
+def way_out(table: str, suspended: Suspension, *, source: str) -> str:
     command = f"to take a new snapshot of it: {new_snapshot(source, table)}"
     command += (
         f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"

@@ -221,6 +221,22 @@ def test_the_completion_of_a_shell_is_clicks_own(shop: Project) -> None:
     assert done.stdout.split() == ["plain,shop", "plain,shore"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("run", "--nonsense"), ("story", "shop", "shop.t", "id=1"), ("run",), ("nonsense",)],
+    ids=" ".join,
+)
+def test_json_is_one_document_for_wrong_usage_too(shop: Project, words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [SCRIPT, *words, "--json"], cwd=shop.root, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    told = json.loads(done.stdout)
+    assert (told["code"], told["retryable"]) == ("usage", False)
+    assert told["what"]
+    assert " --help`" in told["next_step"]
+
+
 def test_json_is_one_document_for_an_error_too(shop: Project) -> None:
     done = _run("cuts", "show", "shop", "77", "--json")
     assert done.exit_code == 1

@@ -164,6 +164,8 @@ def test_what_is_given_stands_in_every_file(tmp_path: Path) -> None:
     assert "| `data/` |" in read_me.read_text()
     for text in (done.output, read_me.read_text(), grants.read_text()):
         assert "mysql -h db.local -P 3307 -u root -p < grants.sql" in text
+    for command in ("< grants.sql", "cp .env.example .env"):  # a shell takes the line as it is
+        assert f"{command}   # " in done.output
     assert grants.stat().st_mode & 0o777 == 0o600
     assert _invoke("init", "far", "--lake", "s3a://bucket/lake").exit_code == 0
     assert "| `s3a://bucket/lake` |" in (tmp_path / "far" / "README.md").read_text()

@@ -16,6 +16,7 @@ from cdc_pipeline.operations.doctor.context import Check, Context
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note, ok, warning
 from cdc_pipeline.operations.doctor.server import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.text.wording import count_of, duration, listed, size
 
 _DAY_S: Final = 86_400.0
@@ -135,18 +136,20 @@ def _gone(context: Context, consumer: Consumer, who: str) -> Verdict:
     try:
         context.source.validate_position(consumer.position)
     except CdcError as failure:
-        command = f"cdc-pipeline snapshot {context.config.name}"
+        name = context.config.name
+        command = f"take a snapshot: cdc-pipeline snapshot {name}"
         if context.cursor is not None and consumer.name in context.cursor.suspended:
             command += f" --table {quote(consumer.name)}"
         elif consumer.name != "cursor":
             command += " --restart"
+        else:
+            command = begin_again(name)
         left = f"; the server has {journals[0].journal} and later journals" if journals else ""
         return error(
             f"{journal}, which {who} needs, is no longer on the server",
             expected=str(consumer.position),
             got=failure.what + left,
-            next_step="copy the journals into source.archive_directory, or take a snapshot: "
-            + command,
+            next_step=f"copy the journals into source.archive_directory, or {command}",
         )
     return ok(
         f"{journal}, which {who} needs, comes from the archive, or is located by GTIDs in "

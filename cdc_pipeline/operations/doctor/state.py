@@ -118,7 +118,7 @@ def _suspended(context: Context) -> Iterator[Verdict]:
             f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
             got=f"{suspension.what}; suspended at {suspension.position}",
-            next_step=way_out(name, suspension),
+            next_step=way_out(name, suspension, source=context.config.name),
         )
 
 

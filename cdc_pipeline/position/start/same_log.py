@@ -173,7 +173,8 @@ def other_log(
 
 def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
     """The commands that bring a lake up to date after its source's log was replaced."""
-    name = pipeline_name or "SOURCE"
+    # A second connection of a run has a name of its own below the pipeline's.
+    name = pipeline_name.partition("/")[0] or "SOURCE"
     if is_archive:  # it has no tables to read
         return (
             "to follow these journals from now on, abandon the old log and build each table from "

@@ -363,7 +363,7 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
             table=table,
             got=f"{suspension.error}: {suspension.what}",
             next_step="read it at its own position with allow_suspended=True; or repair it: "
-            f"{way_out(table, suspension)}",
+            f"{way_out(table, suspension, source=cut.cursor.source)}",
         )
     there = cut.tables.get(table)
     if there is None:

@@ -57,9 +57,12 @@ _HEAD_BYTES_MAX: Final = 4 << 20
 class _Archive:
     """The archive's journals. `base`: of their names on the server."""
 
-    def __init__(self, config: LiveSourceConfig, identity: ServerIdentity, *, base: str) -> None:
+    def __init__(
+        self, config: LiveSourceConfig, identity: ServerIdentity, *, base: str, pipeline_name: str
+    ) -> None:
         directory, keep = config.archive_directory, config.keep_journals
         self._directory, self._base = directory, base
+        self.begin_again = begin_again(pipeline_name)
         self.setting = "source.keep_journals" if directory is None else "source.archive_directory"
         if directory is not None:
             self._kept, self.is_in_place = KeptJournals(directory), True
@@ -162,7 +165,7 @@ class _Archive:
             journal=f"{self._base}.{number:06d}",
             expected=f"it in {self.where}",
             got=f"{len(listed)} journals{between}",
-            next_step=f"copy it into the archive directory; if it is lost, {begin_again()}",
+            next_step=f"copy it into the archive directory; if it is lost, {self.begin_again}",
         )
 
 
@@ -185,7 +188,7 @@ class ArchiveThenLive(LiveSource):
     @cached_property
     def _archive(self) -> _Archive:
         base = self.server.journals()[-1].journal.rpartition(".")[0]
-        return _Archive(self.config, self.identity, base=base)
+        return _Archive(self.config, self.identity, base=base, pipeline_name=self.pipeline_name)
 
     @cached_property
     def _files(self) -> ArchiveSource:
@@ -330,7 +333,7 @@ class ArchiveThenLive(LiveSource):
             if numbers
             else "no journal",
             next_step=f"copy the older journals into {self._archive.where}; if they are lost, "
-            + begin_again(),
+            + self._archive.begin_again,
         )
 
     def _preceding(self, number: int) -> Any:

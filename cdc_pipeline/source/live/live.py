@@ -560,6 +560,7 @@ class _Stream:
                 offset=at.offset,
                 address=self._dump.address,
                 has_moved=(at.journal, at.offset) != (self._start.journal, self._start.offset),
+                pipeline_name=self._source.pipeline_name,
             )
             if isinstance(error, MissingGrantError):
                 error = self._source.server.grant_error("REPLICATION SLAVE", error.got)

@@ -69,7 +69,7 @@ class _Cause:
 
 _SKIP_GAP: Final = (
     "read the missing journals from an archive (source.archive_directory), and keep journals "
-    f"longer with binlog_expire_logs_seconds; without an archive, {begin_again()}"
+    "longer with binlog_expire_logs_seconds; without an archive, {begin_again}"
 )
 _BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
 _FILE_GONE: Final = _Cause(
@@ -98,7 +98,7 @@ _STREAM_CAUSES: Final = (
         SourceIdentityError,
         "the start holds transactions that this server never had",
         "check that source.host is the server that the cursor was written for; if its log was "
-        f"reset or it was restored, {begin_again()}",
+        "reset or it was restored, {begin_again}",
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
@@ -246,6 +246,7 @@ def stream_error(
     offset: int | None,
     address: str,
     has_moved: bool = False,
+    pipeline_name: str = "",
 ) -> CdcError:
     """For an error packet that ended a dump; `journal` and `offset` tell how far it had been
     read, `has_moved` whether that is behind its start.
@@ -276,8 +277,9 @@ def stream_error(
         )
     for cause in _STREAM_CAUSES:
         if any(piece in lowered for piece in cause.texts):
+            next_step = cause.next_step.format(begin_again=begin_again(pipeline_name))
             return cause.error(
-                cause.what, journal=journal, offset=offset, got=got, next_step=cause.next_step
+                cause.what, journal=journal, offset=offset, got=got, next_step=next_step
             )
     return SourceError(
         f"{address} ended the dump with an error",

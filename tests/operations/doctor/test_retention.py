@@ -109,6 +109,8 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     assert told.severity == "error"
     assert told.what == f"{first}, which the cursor needs, is no longer on the server"
     assert "source.archive_directory" in told.next_step
+    # `snapshot` alone would be refused: it begins where the log goes on from the cursor
+    assert "`cdc-pipeline cursor set shop --from latest`" in told.next_step
     (told,) = _needed(own, tmp_path, cursor=cursor, archive=archive)
     assert told.severity == "ok"
 

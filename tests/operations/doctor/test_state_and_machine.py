@@ -63,6 +63,7 @@ def test_k3_k4_what_a_source_remembers_is_examined(journals: Path, tmp_path: Pat
     assert suspended.severity == "error"
     assert "shop.items" in suspended.what
     assert "each run tries to catch it up" in suspended.next_step
+    assert "`cdc-pipeline snapshot shop --table shop.items`" in suspended.next_step
     assert only(found, "quarantine").next_step.startswith("cdc-pipeline quarantine list shop")
     assert only(found, "dump errors").got == "a bad checksum"
     assert is_fine(found, "lock")

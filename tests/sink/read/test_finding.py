@@ -150,8 +150,9 @@ def test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place(put_cut: 
     with pytest.raises(
         TableNotInCutError,
         match=r"the table is at binlog\.000001:777, the cut at binlog\.000001:2004",
-    ):
+    ) as refused:
         version_in(cut, "shop.items")
+    assert "`cdc-pipeline snapshot shop --table shop.items`" in str(refused.value.next_step)
     assert version_in(cut, "shop.items", allow_suspended=True) == 2
     # Suspended before its table was made: there is nothing to read, allowed or not.
     with pytest.raises(TableNotInCutError, match="does not have this table"):
