@@ -83,7 +83,7 @@ record_cuts := tests.campaigns.cut_anywhere.record
 record_demo := tools.record_demo
 record_fuzz := tests.campaigns.fuzz.record
 record_golden := tools.record_golden
-record_pictures := pytest tests/browser/test_walk.py tests/browser/test_what_follows.py
+record_pictures := pytest -m 'nightly or whole' tests/browser/test_walk.py tests/browser/test_what_follows.py
 record_state := tests.golden.record_state
 
 .PHONY: record

@@ -23,7 +23,7 @@ from cdc_pipeline.demo import SHOP_DIRECTORY
 from tests.browser.conftest import PAGE_DEADLINE_S
 from tests.browser.dagit import LOCATION, Dagit, copy_project
 
-pytestmark = [pytest.mark.spark, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 
 LOST = "products"
 FOLLOWING = ("customers", "order_items", "orders", "stock_movements")

@@ -38,13 +38,13 @@ FLAVORS = pytest.mark.parametrize(
     "flavor",
     [
         pytest.param("mysql", marks=pytest.mark.mysql),
-        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.nightly]),
+        pytest.param("mariadb", marks=pytest.mark.mariadb),
     ],
 )
 
 
-@pytest.mark.whole
 @pytest.mark.spark
+@pytest.mark.nightly
 @FLAVORS
 def test_the_tutorial_runs_as_it_is_written(
     flavor: str, start_server: Callable[..., Server], tmp_path: Path
@@ -68,8 +68,8 @@ def test_the_how_to_pages_run_as_they_are_written(
     ("page", "flavor"),
     [
         pytest.param(README, "mysql", marks=[pytest.mark.mysql, pytest.mark.whole], id="readme"),
-        pytest.param(OWN_SERVER, "mysql", marks=[pytest.mark.mysql, pytest.mark.whole]),
-        pytest.param(OWN_SERVER, "mariadb", marks=pytest.mark.mariadb),
+        pytest.param(OWN_SERVER, "mysql", marks=[pytest.mark.mysql, pytest.mark.nightly]),
+        pytest.param(OWN_SERVER, "mariadb", marks=[pytest.mark.mariadb, pytest.mark.nightly]),
     ],
 )
 def test_the_first_steps_run_as_they_are_written(

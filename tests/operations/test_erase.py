@@ -32,14 +32,16 @@ MODES = ("mirror", "soft_delete", "history", "changelog")
 
 
 class Lake:
-    """A table of persons in a target of each mode."""
+    """A table of persons in a target of each of the modes."""
 
-    def __init__(self, server: Server, database: str, at: Path, **more: Any) -> None:
-        self.server, self.database, self.at = server, database, at
+    def __init__(
+        self, server: Server, database: str, at: Path, modes: tuple[str, ...] = (), **more: Any
+    ) -> None:
+        self.server, self.database, self.at, self.modes = server, database, at, modes
         self.cursors = MemoryCursorStore()
         rules = [
             {"tables": [f"{database}.person"], "mode": mode, "name": f"{database}.{mode}"}
-            for mode in MODES
+            for mode in modes
         ]
         self.config = PipelineConfig.model_validate(
             {
@@ -96,8 +98,14 @@ class Lake:
 
 
 @pytest.fixture
-def lake(mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any) -> Lake:
-    lake = Lake(mysql_server, mysql_database, tmp_path / "lake")
+def lake(
+    mysql_server: Server,
+    mysql_database: str,
+    tmp_path: Path,
+    spark: Any,
+    request: pytest.FixtureRequest,
+) -> Lake:
+    lake = Lake(mysql_server, mysql_database, tmp_path / "lake", request.param)
     lake.sql(
         "SET sql_mode = ''",
         "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100), n INT, d DATE)",
@@ -118,11 +126,23 @@ def lake(mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any) 
 KEYS = tuple({"code": f"{SECRET}{number}"} for number in (1, 2, 3))
 
 
+def in_modes(*modes: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("lake", [pytest.param(modes, id="lake")], indirect=True)
+
+
+@pytest.mark.parametrize(
+    "lake",
+    [
+        pytest.param(("mirror", "changelog"), id="two modes"),
+        pytest.param(MODES, id="every mode", marks=pytest.mark.whole),
+    ],
+    indirect=True,
+)
 def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_difference(
     lake: Lake, spark: Any
 ) -> None:
     assert lake.holding(BEGIN)
-    others = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in MODES}
+    others = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in lake.modes}
     asked = EraseRequest(table=f"{lake.database}.person", keys=KEYS)
     told = preview(lake.config, asked, cursors=lake.cursors)
     assert (told.keys, told.at_source) == (3, 0)
@@ -137,7 +157,7 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
     assert any("hidden" in one.why for one in certificate.held)
     assert {one.what for one in lake.erase(keys=KEYS, at_once=True).held} == {"log"}
     assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
-    for mode in MODES:
+    for mode in lake.modes:
         expected = [row for row in others[mode] if SECRET not in row[0]]
         assert set(expected) <= set(lake.rows(spark, mode, "code", "name", "n")), mode
     assert lake.rows(spark, "changelog", "_cdc_op", "code", "_cdc_before.code AS old") == [
@@ -159,6 +179,7 @@ class Killed(Exception):
 
 
 @pytest.mark.whole
+@in_modes("mirror", "changelog")
 def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
     lake: Lake, spark: Any
 ) -> None:
@@ -189,6 +210,7 @@ def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
 
 
 @pytest.mark.whole
+@in_modes("mirror", "history")
 def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_is_refused(
     lake: Lake, spark: Any
 ) -> None:
@@ -200,7 +222,7 @@ def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_i
     lake.sql(f"DELETE FROM person WHERE code = '{SECRET}4'")
     lake.erase(where=key)
     assert lake.run().interval.rows_erased == 2
-    for mode in MODES:
+    for mode in lake.modes:
         assert "late" not in {name for (name,) in lake.rows(spark, mode, "name")}
     with pytest.raises(ConfigError, match="finds no row"):
         lake.erase(where={"nothing": "1"})
@@ -222,7 +244,7 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path, spark: Any
 ) -> None:
     database = mariadb_database
-    lake = Lake(mariadb_server, database, tmp_path / "lake", targets=[])
+    lake = Lake(mariadb_server, database, tmp_path / "lake")
     begin = lake.config.start
     lake.sql(
         "CREATE TABLE human (a INT, code VARCHAR(80), name VARCHAR(100), PRIMARY KEY (a, code))",
@@ -257,19 +279,20 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
 
 
 @pytest.mark.whole
+@in_modes("soft_delete", "history")
 def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
     lake: Lake, spark: Any
 ) -> None:
     lake.erase(keys=KEYS, at_once=True)
     lake.sql(f"INSERT INTO person VALUES ('{SECRET}1', 'new', 7, NULL)")
     lake.run()
-    before = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in MODES}
+    before = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in lake.modes}
     rebuild(
         lake.config,
         tables=[f"{lake.database}.person"],
         cursors=lake.cursors,
         start=lake.config.start,
     )
-    for mode in MODES:
+    for mode in lake.modes:
         assert lake.rows(spark, mode, "code", "name", "n") == before[mode], mode
         assert (f"{SECRET}1", "new", 7) in before[mode], mode

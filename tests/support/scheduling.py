@@ -11,9 +11,8 @@ from xdist.scheduler import LoadFileScheduling
 APART: Final = frozenset(
     {
         "tests/operations/snapshot/test_snapshot.py",
+        "tests/operations/test_erase.py",
         "tests/docs/test_pages.py",
-        "tests/campaigns/names/test_sample.py",
-        "tests/lake/storage/test_snapshot_verify_backfill.py",
     }
 )
 """Files of the longest tests: these begin first, and not all on one worker."""

@@ -39,7 +39,7 @@ def test_k21_a_power_cut_at_any_fault_point_loses_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_k21_of_what_spark_writes_a_power_cut_takes_nothing_that_a_cut_names(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange
 from tests.servers import Flavor
 
 FIRST = 1_000_000  # numbers that `make campaign NAME=liar` does not reach by itself
-SAMPLE = 12
+SAMPLE = 4
 
 
 @pytest.fixture(scope="module")

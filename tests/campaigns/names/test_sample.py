@@ -15,7 +15,7 @@ from tests.support.project import write_settings
 
 
 @pytest.mark.spark
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_k20_names_and_values_of_every_kind_are_the_server_s(
     mysql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,10 @@ from typing import get_args
 import pytest
 
 from tests.campaigns.network.campaign import server_with_tls
-from tests.campaigns.network.conversations import NAMES, Name, Play, Shop
+from tests.campaigns.network.conversations import NAMES, Play, Shop
 from tests.campaigns.network.faulty_proxy import KINDS, Direction, Fault, FaultyProxy
 from tests.campaigns.network.judge import Conversation
 from tests.conftest import temporary_database
-from tests.servers import Flavor
 
 QUIT_BYTES = 5  # of COM_QUIT, the last packet of a client
 
@@ -34,16 +33,18 @@ def shop(
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("name", NAMES)
 def test_k25_a_connection_that_fails_ends_a_run_that_the_next_one_goes_on_with(
-    shop: Shop, name: Name, tmp_path: Path
+    shop: Shop, tmp_path: Path
 ) -> None:
-    """K25: a broken, stalled or slow connection gives the server's rows or a retryable error."""
-    number = NAMES.index(name) + get_args(Flavor).index(shop.server.flavor)
-    conversation = Conversation(shop, name, ("off", "required")[number % 2], tmp_path)
-    ended = [conversation.judge(fault) for fault in conversation.faults(len(KINDS), seed=number)]
-    assert not [f"{one.fault}: {one.finding}" for one in ended if one.finding]
-    assert sum(one.happened for one in ended) > len(KINDS) / 2
+    """K25: a broken, stalled or slow connection gives the server's rows or a retryable error. Every
+    second conversation on each server, with TLS and without in turn."""
+    first = 1 if shop.server.flavor == "mysql" else 0
+    for number, name in list(enumerate(NAMES))[first::2]:
+        conversation = Conversation(shop, name, ("off", "required")[number // 2 % 2], tmp_path)
+        faults = conversation.faults(len(KINDS), seed=number)
+        ended = [conversation.judge(fault) for fault in faults]
+        assert not [f"{name} {one.fault}: {one.finding}" for one in ended if one.finding]
+        assert sum(one.happened for one in ended) > len(KINDS) / 2
 
 
 @pytest.mark.parametrize("way", get_args(Direction))
@@ -54,7 +55,7 @@ def test_k25_a_tls_handshake_that_breaks_is_a_broken_connection(
     fit."""
     conversation = Conversation(shop, "doctor", "required", tmp_path)
     sent = sum(conversation.lengths[1][way])
-    faults = [Fault("end", 1, way, at) for at in range(1, sent, sent // 12)]
+    faults = [Fault("end", 1, way, at) for at in range(1, sent, sent // 6)]
     ended = [conversation.judge(fault) for fault in faults]
     assert not [f"{one.fault}: {one.finding}" for one in ended if one.finding]
     assert {one.outcome for one in ended} <= {"server-unreachable", "equal"}

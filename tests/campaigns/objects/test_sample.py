@@ -25,6 +25,8 @@ from tests.sink.spark.in_a_child import run_in_a_child
 from tests.support.object_store import running_store
 from tools.log_store import recorded_digest, source_digest
 
+_BY_NIGHT = ("between_merges", "before_cursor", "9", "70")
+
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
@@ -46,7 +48,13 @@ def test_k16_k25_a_store_that_fails_at_a_request_ends_a_run_that_the_next_one_go
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    "place", ["before_record", "between_merges", "before_cut", "before_cursor", "9", "38", "70"]
+    "place",
+    [
+        "before_record",
+        "before_cut",
+        "38",
+        *(pytest.param(place, marks=pytest.mark.nightly) for place in _BY_NIGHT),
+    ],
 )
 def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_more(
     gateway: Gateway, tmp_path: Path, place: str
@@ -58,7 +66,7 @@ def test_k16_a_writer_that_is_stopped_for_longer_than_its_lease_changes_nothing_
     assert stopped.outcome == "lock"
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.usefixtures("gateway")
 def test_k16_a_driver_that_is_stopped_with_its_jvm_changes_nothing_more(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.servers import Server
 
 
 @pytest.mark.parametrize(
-    ("seed", "statements"), [(1, 40), pytest.param(2, 400, marks=pytest.mark.whole)]
+    ("seed", "statements"), [(1, 40), pytest.param(2, 150, marks=pytest.mark.whole)]
 )
 def test_k13_a_run_decides_generated_statements_as_was_rehearsed(
     server: Server, tmp_path: Path, seed: int, statements: int

@@ -12,7 +12,7 @@ from tests.campaigns.soak.verdict import judge
 NEVER_S = float("inf")
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.mysql
 def test_k2_what_happens_in_hours_leaves_all_tables_equal(tmp_path: Path) -> None:

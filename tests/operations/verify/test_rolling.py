@@ -77,6 +77,10 @@ TABLES: dict[str, tuple[str, list[str]]] = {
 }  # fmt: skip
 
 
+# Ranges are the same on each server, but for how keys are compared.
+ONE_SERVER = pytest.mark.parametrize("server", ["mysql"], indirect=True)
+
+
 class Rolling:
     """One source with its lake, whose runs compare `BUDGET` rows each."""
 
@@ -149,6 +153,7 @@ def start(
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k17_what_the_log_never_showed_is_found_within_the_runs_of_a_pass(
     start: Callable[..., Rolling],
 ) -> None:
@@ -191,6 +196,7 @@ def test_k17_what_the_log_never_showed_is_found_within_the_runs_of_a_pass(
     assert not lake.run().warnings
 
 
+@ONE_SERVER
 def test_a_budget_is_held_and_a_small_table_is_one_comparison(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +225,7 @@ def test_a_budget_is_held_and_a_small_table_is_one_comparison(
     assert lake.proofs.tables[lake.name("numbers")].last is not None
 
 
+@ONE_SERVER
 def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +291,7 @@ def _killed(*_: object) -> None:
     raise _Killed
 
 
+@ONE_SERVER
 def test_what_fails_here_is_told_and_counted_and_fails_no_run(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,6 +315,7 @@ def test_what_fails_here_is_told_and_counted_and_fails_no_run(
     assert lake.proofs.failed_runs == 0
 
 
+@ONE_SERVER
 def test_a_state_that_cannot_be_read_behind_the_proof_is_told_and_fails_no_run(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +337,7 @@ def test_a_state_that_cannot_be_read_behind_the_proof_is_told_and_fails_no_run(
         capture_and_prove(lake.config, cursors=lake.cursors)
 
 
+@ONE_SERVER
 def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
     start: Callable[..., Rolling],
 ) -> None:
@@ -351,6 +361,7 @@ def test_k4_k17_a_difference_suspends_if_that_is_set_until_it_is_repaired(
     assert not lake.keys()
 
 
+@ONE_SERVER
 def test_a_pass_that_is_given_up_goes_on_from_its_place_with_what_it_found(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +421,7 @@ def test_k17_a_pass_that_leaves_keys_open_proves_and_disproves_nothing(
     assert proof.proved is not None
 
 
+@ONE_SERVER
 def test_k4_a_table_that_a_capture_of_the_proof_suspends_fails_the_run(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -450,6 +462,7 @@ def test_k4_k8_none_is_suspended_while_a_prepared_transaction_is_open(
     assert not lake.run().warnings
 
 
+@ONE_SERVER
 def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
     start: Callable[..., Rolling],
 ) -> None:
@@ -472,6 +485,7 @@ def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
     assert file.read_text() == "{"
 
 
+@ONE_SERVER
 @pytest.mark.spark
 def test_tables_that_cannot_be_proved_by_ranges_say_why(
     start: Callable[..., Rolling],
@@ -486,6 +500,7 @@ def test_tables_that_cannot_be_proved_by_ranges_say_why(
     assert "not proved" in proof.summary
 
 
+@ONE_SERVER
 def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -509,6 +524,7 @@ def test_a_table_that_is_only_whole_waits_for_a_run_with_room_for_it(
     assert lake.proofs.tables[name].done_at_us > first
 
 
+@ONE_SERVER
 @pytest.mark.spark
 @pytest.mark.parametrize("seconds", [0.1, pytest.param(100, marks=pytest.mark.whole)])
 def test_k17_a_table_that_is_only_whole_is_proved_once_though_only_seconds_bound_a_run(
@@ -562,6 +578,7 @@ def test_k17_tiny_ranges_do_not_tell_how_much_is_compared_at_once() -> None:
     assert run.proofs.rows_at_once == 2 * rolling._RANGE_ROWS_MAX
 
 
+@ONE_SERVER
 @pytest.mark.spark
 @pytest.mark.whole
 def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny(
@@ -592,6 +609,7 @@ def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny
     assert paces[0] < len(TABLES["codes"][1]) <= lake.proofs.rows_at_once
 
 
+@ONE_SERVER
 def test_ranges_that_are_refused_get_smaller_and_count(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -616,6 +634,7 @@ def test_ranges_that_are_refused_get_smaller_and_count(
     assert not proof.given_up
 
 
+@ONE_SERVER
 def test_what_only_spark_reads_is_told_and_is_not_too_wide(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -775,6 +794,7 @@ def test_a_whole_read_is_bounded_by_rows_and_by_seconds(
     assert run._whole_rows() == expected
 
 
+@ONE_SERVER
 def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -804,6 +824,7 @@ def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
     assert lake.proofs.tables[name].proved is not None
 
 
+@ONE_SERVER
 def test_k4_a_table_whose_comparison_fails_waits_for_its_next_turn(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -236,7 +236,7 @@ def test_k15_while_one_kind_of_readers_is_not_shown_again_nothing_is_known_of_bo
     assert published_versions(paths) == {n: t.table_version for n, t in cut.tables.items()}
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 @pytest.mark.spark
 def test_k3_a_metastore_shows_whole_cuts_while_runs_publish_and_are_killed(
     mysql_server: Server, mysql_database: str, tmp_path: Path

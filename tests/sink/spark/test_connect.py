@@ -25,7 +25,7 @@ from tests.support.object_store_server import ACCESS_KEY, SECRET
 from tests.support.project import ROOT
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 _IDLE = f"""
 import time
@@ -59,7 +59,13 @@ else:
 """
 
 
-@pytest.mark.parametrize("program", [_IDLE, _WITHOUT_CLASSES], ids=["dropped", "no classes"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(_IDLE, marks=pytest.mark.whole, id="dropped"),
+        pytest.param(_WITHOUT_CLASSES, marks=pytest.mark.nightly, id="no classes"),
+    ],
+)
 def test_a_dropped_session_is_made_again_and_a_server_without_the_stores_classes_is_refused(
     tmp_path: Path, program: str
 ) -> None:
@@ -77,6 +83,7 @@ def test_a_dropped_session_is_made_again_and_a_server_without_the_stores_classes
     assert done.returncode == 0, done.stderr[-6000:]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", ["folder", "store"])
 def test_k1_k18_every_command_in_a_session_of_spark_connect(
     mysql_server: Server, mysql_database: str, tmp_path: Path, place: str

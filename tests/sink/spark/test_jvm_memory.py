@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
+from cdc_pipeline import collector
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -17,13 +18,14 @@ from tests.support.sink_values import applied, column, insert, table_schema
 pytestmark = pytest.mark.spark
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
-_THIRD = 8  # batches; in as many a collection comes
+_THIRD = 3  # batches; in as many a collection comes
 BATCHES = 3 * _THIRD
 
 
 @pytest.fixture
-def rare_collector() -> Iterator[None]:
+def rare_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The collector never comes by itself: in a test as short as these it would hide what grows."""
+    monkeypatch.setattr(collector, "_SESSIONS", _THIRD)
     gc.disable()
     yield
     gc.enable()
