@@ -14,7 +14,9 @@ from tests.campaigns.liar.lies import FLAVORS, LOCAL_FILE, Lie, event_packet, li
 from tests.campaigns.liar.recording import GREETING, LOGIN, Exchange
 from tests.servers import Flavor
 
-FIRST = 1_000_000  # numbers that `make campaign NAME=liar` does not reach by itself
+# Numbers that `make campaign NAME=liar` does not reach by itself. None is a flood at full speed,
+# which takes seconds: F61 has tests of its own.
+FIRST = 1_000_336
 SAMPLE = 4
 
 
@@ -39,10 +41,8 @@ def told(
 
 @pytest.mark.parametrize("flavor", FLAVORS)
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("has_tls", [False, True])
-def test_what_was_recorded_is_played_again(
-    judge: Judge, flavor: Flavor, name: Name, has_tls: bool
-) -> None:
+def test_what_was_recorded_is_played_again(judge: Judge, flavor: Flavor, name: Name) -> None:
+    has_tls = bool((NAMES.index(name) + FLAVORS.index(flavor)) % 2)
     assert judge.honest(flavor, name, has_tls=has_tls) == Verdict("equal")
 
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -308,7 +309,7 @@ def test_bitmaps_hold_the_rows_that_they_are_made_of(sink_provider: SparkProvide
         made = delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(content))
         expected = np.unique(values)
         assert made.cardinality() == len(expected)
-        assert list(made.toArray())[:50] == expected[:50].tolist()
+        assert list(islice(made.toArray(), 50)) == expected[:50].tolist()  # each is a call
         assert made.last().get() == expected[-1]
         assert bitmap_rows(content).tolist() == expected.tolist()
         made.runOptimize()

@@ -70,7 +70,7 @@ def test_a_dropped_session_is_made_again_and_a_server_without_the_stores_classes
     tmp_path: Path, program: str
 ) -> None:
     pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
-    daemon, address = connect_server(tmp_path, idle="3s")
+    daemon, address = connect_server(tmp_path, idle="3s" if program is _IDLE else "60m")
     with daemon:
         done = subprocess.run(
             [sys.executable, "-c", program],
