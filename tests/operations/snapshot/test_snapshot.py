@@ -3,6 +3,8 @@ server's SELECT says (K17, K19)."""
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,19 +29,21 @@ from tests.operations.snapshot.writer import KEYS, Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
+from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import AtPoint, killed_at
 
 pytestmark = pytest.mark.spark
 
-# Each run goes on where the one before was killed: among chunks, in a chunk's own batch, and among
-# the tables that take their places. `tests/operations/test_long_operations.py` has the other
-# points, and `tests/lake/storage/test_snapshot_verify_backfill.py` a process that is killed.
+# Each run goes on where the one before was killed: among chunks, in a chunk's own batch (the whole
+# process), and among the tables that take their places. `tests/operations/test_long_operations.py`
+# has the other points.
 KILLS = (
     "snapshot_chunks/snapshot_chunks",
     "snapshot_chunks/after_record",
     "snapshot_swapping/between_merges",
 )
+PROCESS_KILLED_AT = "snapshot_chunks/after_record"
 
 
 def project(
@@ -59,6 +63,7 @@ def project(
         "snapshot": {"chunk_rows": chunk_rows},
         "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
     }
+    (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
     return PipelineConfig.model_validate(document)
 
 
@@ -133,8 +138,17 @@ def test_k17_killed_again_and_again_under_constant_writes(
     with Writer(server, database, "ah", seed=17, pause_s=0.2) as writer:
         writer.wait_for(5)
         for kill in KILLS:
-            with killed_at(kill):
-                take_snapshot(config, cursors=DeltaCursorStore(cursor_folder, source="bank"))
+            if kill == PROCESS_KILLED_AT:
+                done = run_child(
+                    [str(tmp_path / "config.json"), str(cursor_folder), kill],
+                    environment={},
+                    folder=tmp_path,
+                    module="tests.operations.snapshot.crash_child",
+                )
+                assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
+            else:
+                with killed_at(kill):
+                    take_snapshot(config, cursors=DeltaCursorStore(cursor_folder, source="bank"))
             if kill == KILLS[0]:
                 (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
