@@ -39,6 +39,7 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "before_replaced": (
             "All files of a target's new content; the commit that adopts them is next."
         ),
+        "before_adopted": "The names of staged data files in a table's folder; the commit is next.",
         "between_merges": "One more target is merged; others may be at work.",
         "before_cut": "All targets are merged and on the disk; the cut comes next.",
         "before_cursor": "The cut; the cursor comes next.",

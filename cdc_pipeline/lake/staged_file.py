@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -24,68 +25,91 @@ _SAMPLE_ROWS: Final = 10_000
 _REPEATED_MAX: Final = 0.3
 
 
-class StagedFileWriter:
-    """An open staged file. `staged_bytes` counts what is written and what waits."""
+class RowGroupWriter:
+    """A Parquet file under way, whose rows wait until a row group is full. `staged_bytes` counts
+    what is written and what waits; the first rows say for which columns a dictionary pays.
+    """
 
-    def __init__(self, path: Path, schema: pa.Schema, *, key_columns: list[str]) -> None:
-        self.path = path
+    def __init__(
+        self,
+        file: CountingFile,
+        schema: pa.Schema,
+        *,
+        group_bytes: int,
+        group_rows: int,
+        **how: Any,
+    ) -> None:
+        """`how`: of `pq.ParquetWriter`."""
+        self.path = file.path
         self.schema = schema
         self.rows = 0
+        self._file = file
+        self._group_bytes = group_bytes
+        self._group_rows = group_rows
+        self._how = how
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._waiting_rows = 0
-        self._sink = _HashingFile(path)
-        self._key_columns = key_columns
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
 
     @property
     def staged_bytes(self) -> int:
-        return self._sink.size_bytes + self._waiting_bytes
+        return self.size_bytes + self._waiting_bytes
 
     def write(self, table: pa.Table) -> None:
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
         self._waiting_rows += table.num_rows
         self.rows += table.num_rows
-        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+        if self._waiting_bytes >= self._group_bytes or self._waiting_rows >= self._group_rows:
             self._flush()
-
-    def close(self, *, lake: Path) -> StagedFile:
-        self._flush()
-        self._writer.close()
-        self._sink.finish()
-        return StagedFile(
-            path=self.path.relative_to(lake).as_posix(),
-            size_bytes=self._sink.size_bytes,
-            rows=self.rows,
-            sha256=self._sink.hexdigest(),
-        )
 
     def discard(self) -> None:
         self._waiting.clear()
-        self._writer.close()
-        self._sink.finish()
-        self.path.unlink()
+        with suppress(Exception):  # the first error is reported, not its consequences here
+            self._writer.close()
+            self._file.finish()
+        self.path.unlink(missing_ok=True)
 
     @cached_property
     def _writer(self) -> pq.ParquetWriter:
-        """Made when the first rows wait: they say for which columns a dictionary pays."""
-        # Only the key's statistics are used later: they limit the MERGE to files that can hold the
-        # keys.
-        return pq.ParquetWriter(
-            pa.PythonFile(self._sink, mode="w"),
-            self.schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=repeating(self.schema, self._waiting),
-            write_statistics=self._key_columns,
-        )
+        """Made when the first rows wait."""
+        repeated = repeating(self.schema, self._waiting)
+        file = pa.PythonFile(self._file, mode="w")
+        return pq.ParquetWriter(file, self.schema, use_dictionary=repeated, **self._how)
 
     def _flush(self) -> None:
         if self._waiting:
-            self._writer.write_table(
-                pa.concat_tables(self._waiting), row_group_size=self._waiting_rows
-            )
+            self._put(pa.concat_tables(self._waiting))
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+
+    def _put(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=len(group))
+
+    def _end(self) -> None:
+        self._writer.close()
+        self._file.finish()
+
+
+class StagedFileWriter(RowGroupWriter):
+    """An open staged file."""
+
+    def __init__(self, path: Path, schema: pa.Schema, *, key_columns: list[str]) -> None:
+        self._hashed = HashingFile(path)
+        # Only the key's statistics are used later: they limit the MERGE to files that can hold the
+        # keys.
+        how = {"compression": "zstd", "compression_level": 1, "write_statistics": key_columns}
+        super().__init__(
+            self._hashed, schema, group_bytes=_ROW_GROUP_BYTES, group_rows=_ROW_GROUP_ROWS, **how
+        )
+
+    def close(self, *, lake: Path) -> StagedFile:
+        self._flush()
+        self._end()
+        return recorded_file(self._hashed, rows=self.rows, lake=lake)
 
 
 def repeating(schema: pa.Schema, first: list[pa.Table]) -> list[str]:
@@ -156,16 +180,16 @@ class CountingFile(_CountedStream):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._path = path
+        self.path = path
         self._storage = storage_of(path)
         self._stream = self._storage.create(path)
 
     def _put(self, data: Any) -> None:
-        with disk_errors(self._path):
+        with disk_errors(self.path):
             self._stream.write(data)
 
     def flush(self) -> None:
-        with disk_errors(self._path):
+        with disk_errors(self.path):
             self._stream.flush()
 
     def finish(self) -> None:
@@ -173,8 +197,18 @@ class CountingFile(_CountedStream):
         self._storage.finish(self._stream)
 
 
-class _HashingFile(CountingFile, HashedStream):
+class HashingFile(CountingFile, HashedStream):
     """New file that is hashed while it is written."""
+
+
+def recorded_file(file: HashingFile, *, rows: int, lake: Path) -> StagedFile:
+    """As a batch's record names a file that is finished."""
+    return StagedFile(
+        path=file.path.relative_to(lake).as_posix(),
+        size_bytes=file.size_bytes,
+        rows=rows,
+        sha256=file.hexdigest(),
+    )
 
 
 def verify(

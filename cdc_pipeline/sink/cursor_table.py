@@ -39,7 +39,7 @@ from cdc_pipeline.position.cursor import (
     cursor_document,
     parse_cursor,
 )
-from cdc_pipeline.sink.delta.data_file import write_data_files
+from cdc_pipeline.sink.delta.data_file import data_layout, write_data_files
 from cdc_pipeline.sink.delta.failures import VersionTakenError
 from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, last_checkpoint, read_commit_lines
 from cdc_pipeline.sink.delta.plain_commit import new_metadata, put_commit, removed
@@ -162,7 +162,7 @@ class DeltaCursorStore:
         storage_of(self.path).make_folder(self.path)
         table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         types = {field.name: field.type for field in _SCHEMA}
-        for add in write_data_files(self.path, [table], types, properties={}):
+        for add in write_data_files(self.path, [table], data_layout(types, properties={})):
             actions.append({"add": add})
         storage_of(self.path).make_durable(self.path)  # K21: the file's name before the commit's
         try:

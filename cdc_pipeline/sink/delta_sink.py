@@ -24,10 +24,13 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import applied_log, apply_target
 from cdc_pipeline.sink.apply.roll_back_uncut import roll_back_uncut
 from cdc_pipeline.sink.delta import table_checks
+from cdc_pipeline.sink.delta.data_file import DataLayout
+from cdc_pipeline.sink.delta.engine import codec_of, engine_of
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.log import LOG_FOLDER
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
@@ -37,6 +40,7 @@ from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, remove_old_log_files
 from cdc_pipeline.sink.lake_sink import Sink
+from cdc_pipeline.sink.modes.mirror_rows import mirror_layout
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersion
@@ -151,6 +155,12 @@ class _DeltaTables:
                 if isinstance(failure, MergeError):
                     failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         return Applied(logs, failures, is_proved=merged)
+
+    def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:
+        there = read_table_log(self._paths.table(table))
+        if there is None or engine_of(spec, there, self._config).rows:
+            return None
+        return mirror_layout(spec, there, codec=codec_of(self._config))
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]

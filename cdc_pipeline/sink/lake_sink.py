@@ -32,6 +32,8 @@ from cdc_pipeline.lake.storage.storage import refused, storage_of
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.delta.failures import is_of_the_machine
 from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.protocol import OnMerged, RowsWithin, Tables
@@ -172,6 +174,10 @@ class Sink:
             )
         self._is_open = True
         return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
+
+    def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:
+        """How inserts can be staged as data files of a table; None if they cannot."""
+        return self._tables.data_layout(table, spec)
 
     def finish(
         self,

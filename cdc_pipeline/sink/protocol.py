@@ -43,6 +43,8 @@ from typing import NamedTuple, Protocol
 
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.data_file import DataLayout
 
 # Called with the number of merged tables, and of all that a batch changes.
 OnMerged = Callable[[int, int], None]
@@ -123,6 +125,9 @@ class Tables(Protocol):
         """Bring the targets of a batch, except some, to the state after it; never do a step twice.
         `check_lock` is called where a step follows that acts (K16), `on_merged` after each target.
         """
+
+    def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:
+        """How the rows of a batch can be staged as data files of the table; None if they cannot."""
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]

@@ -42,6 +42,8 @@ from cdc_pipeline.schema.evolution.steps import (
     Step,
     WidenColumn,
 )
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mode_columns import (
@@ -239,6 +241,9 @@ class MemoryTables:
                 reach("between_merges")
                 check_lock()
         return Applied(there, failures, is_proved=is_proved)
+
+    def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:
+        return None
 
     def make_durable(
         self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]

@@ -22,6 +22,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, UnrepresentableValueError
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
+from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import accepted, table_policy
@@ -41,14 +42,16 @@ class ReadPosition:
 
 
 class RowPath:
-    """Stager of any table's rows in a batch; `as_staged`: a target as the batch gets it."""
+    """Stager of any table's rows in a batch; `as_staged`: a target as the batch gets it, and the
+    layout of the data files that its rows become.
+    """
 
     def __init__(
         self,
         targets: Targets,
         place: ReadPosition,
         *,
-        as_staged: Callable[[Target], Target] = lambda target: target,
+        as_staged: Callable[[Target], tuple[Target, DataLayout | None]] = lambda it: (it, None),
     ) -> None:
         self.targets = targets
         self._position = place
@@ -77,7 +80,8 @@ class RowPath:
             named = pa.array(
                 [f"{self._position.journal}:{self._position.offset}"] * len(of_target), pa.string()
             )
-        batch.add(of_target, self._as_staged(target), transactions=named)
+        as_staged, layout = self._as_staged(target)
+        batch.add(of_target, as_staged, transactions=named, layout=layout)
 
     def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
         if not rows.invalid:

@@ -41,6 +41,8 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.schema.source_table import Comments
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.decided import created_in_log
@@ -238,6 +240,7 @@ class SideBatch:
         self._side = side
         self._batch = batch
         self._path = RowPath(targets, self.place, as_staged=self._as_staged)
+        self._layouts: dict[str, tuple[TargetSpec, DataLayout | None]] = {}
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
         """`first` rows of the table were read before."""
@@ -249,8 +252,13 @@ class SideBatch:
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 
-    def _as_staged(self, target: Target) -> Target:
-        return target.with_state(exact=self._side.stands_at_begin and _comes_once(target))
+    def _as_staged(self, target: Target) -> tuple[Target, DataLayout | None]:
+        is_exact = self._side.stands_at_begin and _comes_once(target)
+        spec, layout = self._layouts.get(target.name, (None, None))
+        if is_exact and spec != target.spec:
+            layout = self._side.sink.data_layout(target.name, target.spec)
+            self._layouts[target.name] = target.spec, layout
+        return target.with_state(exact=is_exact), layout
 
 
 def _comes_once(target: Target) -> bool:

@@ -14,12 +14,18 @@ Rules:
   commits them, so a task that is tried again leaves nothing but files that no log names.
 - Inserts whose keys no other row of the batch has are written file by file, so that several tasks
   share them; rows that must be reduced first are the work of one task.
+- What a snapshot has staged as data files (`staging.DATA_FILES`) is adopted: the files get a second
+  name in the table's folder (in an object store a copy by the store itself), and the commit names
+  them with the statistics that they tell. Only if all rows of the batch are in such files, and each
+  is in the layout in which the rows would be written now, with no NULL in a key; else they become
+  staged rows again. The name is that of the batch, so that a batch that is tried again reuses it.
 - Small work stays here: a Spark job costs as much as some megabytes of staged rows.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,17 +34,20 @@ from typing import Any, Final
 
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget, StagedFile
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.apply.executors import RunTasks
-from cdc_pipeline.sink.apply.mirror_rows import (
+from cdc_pipeline.sink.delta.data_file import add_action, read_statistics, told_statistics
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit
+from cdc_pipeline.sink.delta.table_log import TableLog
+from cdc_pipeline.sink.modes.mirror_rows import (
     MirrorFiles,
     last_rows,
     may_reduce_in_memory,
     mirror_files,
     staged_pieces,
 )
-from cdc_pipeline.sink.delta.plain_commit import PlainCommit
-from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.staging.staging import DATA_FILES
 
 _CREATED_VERSION: Final = 0  # of a table that only its CREATE has committed to
 
@@ -68,6 +77,39 @@ def add_appended(
         return False
     commit.add_files(_written(files, lake=lake, run=run))
     return True
+
+
+def add_adopted(commit: PlainCommit, target: RecordedTarget, *, lake: Path, codec: str) -> bool:
+    """Make the staged data files of a plain table its own and add them to the commit. False, with
+    nothing done, if the table's files are to be other ones. Raises OSError, SinkError: the file
+    system refuses a name.
+    """
+    files = mirror_files(commit, target, codec=codec)
+    if files is None:
+        return False
+    adds = [_adopted(file, files, lake=lake) for file in target.files]
+    found = [add for add in adds if add is not None]
+    if len(found) < len(adds):
+        return False
+    storage = storage_of(commit.path)
+    for file, add in zip(target.files, found, strict=True):
+        storage.share(lake / file.path, commit.path / add["path"])
+    storage.make_durable(commit.path)
+    commit.add_files(found)
+    return True
+
+
+def _adopted(file: StagedFile, files: MirrorFiles, *, lake: Path) -> dict[str, Any] | None:
+    if not file.path.endswith(DATA_FILES):
+        return None
+    statistics = told_statistics(lake / file.path, files.layout)
+    if statistics is None:
+        return None
+    nulls = read_statistics(statistics)["nullCount"]
+    if any(nulls[files.layout.in_file(name)] for name in files.target.spec.key):
+        return None
+    unique = uuid.uuid5(uuid.NAMESPACE_OID, f"{files.target.app_id}/{file.path}/{file.sha256}")
+    return add_action(files.layout.file_name(unique), file.size_bytes, statistics)
 
 
 _TASK_BYTES: Final = 64 << 20  # of staged rows

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.sink.apply.append import add_appended, inserts_only, may_append
+from cdc_pipeline.sink.apply.append import add_adopted, add_appended, inserts_only, may_append
 from cdc_pipeline.sink.apply.erase import erase
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
@@ -60,6 +61,7 @@ from cdc_pipeline.sink.replace.replace import adopt, is_replaced, replace_by_spa
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import set_properties_sql
+from cdc_pipeline.sink.staging.staging import DATA_FILES, as_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +89,20 @@ class Work(NamedTuple):
     def note(self) -> str:
         return commit_note(self.target.app_id, self.record.batch_number)
 
+    @property
+    def has_data_files(self) -> bool:
+        """Staged ones, which the table may adopt."""
+        return any(file.path.endswith(DATA_FILES) for file in self.target.files)
+
+    def with_rows(self) -> Work:
+        """The same, with its data files as staged rows."""
+        if not self.has_data_files:
+            return self
+        lake, spec = self.paths.lake, self.target.spec
+        files = tuple(as_rows(file, spec, lake=lake) for file in self.target.files)
+        target = self.target.model_copy(update={"files": files})
+        return self._replace(target=target, files=[lake / file.path for file in files])
+
     def has_rows(self, there: TableLog) -> bool:
         """Rows that the table does not have yet."""
         version = transaction_version(self.record.batch_number, MERGE_STEP)
@@ -98,9 +114,21 @@ def add_rows(work: Work, there: TableLog) -> TableLog | None:
     target, engine = work.target, engine_of(work.target.spec, there, work.config)
     if engine.rows or not can_commit(work.path, there):
         return None
+    codec = codec_of(work.config)
+    if work.has_data_files:
+        commit = PlainCommit(work.path, there, note=work.note)
+        is_done = may_append(work.record, target, there) and add_adopted(
+            commit, target, lake=work.paths.lake, codec=codec
+        )
+        if is_done:
+            reach("before_adopted")
+            work.check_lock()
+            return _committed(work, commit, there)
+        work = work.with_rows()
+        target = work.target
     if (engine.changes and not inserts_only(target)) or KeyFacts(target, work.files).has_null:
         return None
-    commit, codec = PlainCommit(work.path, there, note=work.note), codec_of(work.config)
+    commit = PlainCommit(work.path, there, note=work.note)
     if may_append(work.record, target, there):
         is_done = add_appended(commit, target, lake=work.paths.lake, codec=codec, run=work.run)
     else:
@@ -277,6 +305,7 @@ def _without_spark(work: Work) -> TableLog | None:
 
 def _with_spark(work: Work, session: SparkSession) -> str:
     """What is left to do; the engine that committed the rows."""
+    work = work.with_rows()
     path, record, target = work.path, work.record, work.target
     properties = new_properties(work.config)
     settings = MergeSettings(session, work.config.spark.settings)

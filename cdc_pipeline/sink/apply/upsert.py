@@ -28,14 +28,14 @@ from numpy.typing import NDArray
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
-from cdc_pipeline.sink.apply.mirror_rows import (
+from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_mark
+from cdc_pipeline.sink.delta.replay import DataFile, data_files
+from cdc_pipeline.sink.modes.mirror_rows import (
     MirrorFiles,
     last_rows,
     may_reduce_in_memory,
     mirror_files,
 )
-from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_mark
-from cdc_pipeline.sink.delta.replay import DataFile, data_files
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
@@ -65,9 +65,9 @@ def add_upserted(
         return False
     rows = last_rows(staged, Layout(target))
     names = zip(target.spec.key, Layout(target).keys, strict=True)
-    keys = pa.table(
-        {there.physical(name): rows.column(key).cast(files.types[name]) for name, key in names}
-    )
+    at = {there.physical(name): rows.column(key) for name, key in names}
+    schema = files.layout.schema
+    keys = pa.table({name: column.cast(schema.field(name).type) for name, column in at.items()})
     lowest = int(pc.min(rows.column("_seq")).as_py())
     rows_by_file = rows_with_keys(
         commit.path, there.version, keys, seq_column=there.physical(SEQ_COLUMN), lowest_seq=lowest

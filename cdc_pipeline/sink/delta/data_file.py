@@ -22,8 +22,8 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +35,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
-from cdc_pipeline.lake.staged_file import CountingFile, repeating
+from cdc_pipeline.lake.staged_file import CountingFile, RowGroupWriter
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.plain_table import MappedColumn
 
 # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
@@ -53,57 +54,67 @@ _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 # Without it readers take dates before 1582 for dates of the Julian calendar, or refuse them.
 _PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
 
+# In the footers of data files that are staged.
+_LAYOUT_KEY: Final = "cdc.layout"
+_STATISTICS_KEY: Final = "cdc.statistics"
+
 
 def plain_type(delta_type: str) -> pa.DataType | None:
     arrow_type = arrow_of_delta(delta_type)
     return None if arrow_type is None or pa.types.is_nested(arrow_type) else arrow_type
 
 
-def write_data_files(
-    folder: Path,
-    pieces: Iterable[pa.Table],
-    types: dict[str, pa.DataType],
+@dataclass(frozen=True, slots=True)
+class DataLayout:
+    """How the data files of a table hold its rows: `names` of the columns in the table, `schema` in
+    the files. `indexed`: those of `schema` that have statistics; `marks`: bounds are said to be
+    tight.
+    """
+
+    names: tuple[str, ...]
+    schema: pa.Schema
+    indexed: tuple[str, ...]
+    marks: bool
+    codec: str
+
+    @property
+    def text(self) -> str:
+        """Of all that decides what a file holds of the same rows."""
+        fields = [(f.name, str(f.type), str(f.metadata)) for f in self.schema]
+        return json.dumps([fields, self.indexed, self.marks, self.codec])
+
+    def in_file(self, name: str) -> str:
+        return str(self.schema.names[self.names.index(name)])
+
+    def file_name(self, unique: uuid.UUID) -> str:
+        return f"part-00000-{unique}-c000.{self.codec}.parquet"
+
+
+def data_layout(
+    types: Mapping[str, pa.DataType],
     *,
-    properties: dict[str, str],
+    properties: Mapping[str, str],
     mapped: Mapping[str, MappedColumn] = MappingProxyType({}),
     bounded: Iterable[str] = (),
     codec: str = CODEC,
-) -> list[dict[str, Any]]:
-    """Write rows into new files of a table; return the ``add`` actions.
+) -> DataLayout:
+    """The layout of a table's files, from its columns' types.
 
     Args:
-        pieces: columns in any order and of types that cast to `types`.
         mapped: names and ids of columns in the files, if the table has column mapping.
         properties: how many columns have statistics, and whether bounds are said to be tight.
         bounded: columns that have statistics in any case.
-
-    Raises pa.ArrowInvalid: a value does not fit its column; OSError, SinkError: the file system
-    is full.
     """
     fields = {name: _field(name, kind, mapped.get(name)) for name, kind in types.items()}
-    schema = pa.schema(list(fields.values()), metadata=_PROLEPTIC)
     indexed_columns = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
     named = [*list(types)[: indexed_columns if indexed_columns >= 0 else None], *bounded]
-    indexed = list(dict.fromkeys(fields[name].name for name in named))
-    marks = properties.get("delta.enableDeletionVectors") == "true"
-    added: list[dict[str, Any]] = []
-    writer: _DataFileWriter | None = None
-    try:
-        for group in _groups(pieces, list(types), schema):
-            writer = writer or _DataFileWriter(
-                folder, schema, group, codec=codec, indexed=indexed, marks=marks
-            )
-            writer.write(group)
-            if writer.size_bytes >= FILE_BYTES:
-                added.append(writer.close())
-                writer = None
-        if writer is not None:
-            added.append(writer.close())
-    except BaseException:
-        if writer is not None:
-            writer.discard()
-        raise
-    return added
+    return DataLayout(
+        names=tuple(types),
+        schema=pa.schema(list(fields.values()), metadata=_PROLEPTIC),
+        indexed=tuple(dict.fromkeys(fields[name].name for name in named)),
+        marks=properties.get("delta.enableDeletionVectors") == "true",
+        codec=codec,
+    )
 
 
 def _field(name: str, kind: pa.DataType, mapped: MappedColumn | None) -> pa.Field:
@@ -112,63 +123,90 @@ def _field(name: str, kind: pa.DataType, mapped: MappedColumn | None) -> pa.Fiel
     return pa.field(mapped.name, kind, metadata={"PARQUET:field_id": str(mapped.id)})
 
 
-def _groups(pieces: Iterable[pa.Table], names: list[str], schema: pa.Schema) -> Iterator[pa.Table]:
-    waiting: list[pa.Table] = []
-    for piece in pieces:
-        if not len(piece):
-            continue
-        waiting.append(piece.select(names).rename_columns(schema.names).cast(schema))
-        rows, size_bytes = sum(map(len, waiting)), sum(table.nbytes for table in waiting)
-        if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
-            yield pa.concat_tables(waiting)
-            waiting = []
-    if waiting:
-        yield pa.concat_tables(waiting)
+def write_data_files(
+    folder: Path, pieces: Iterable[pa.Table], layout: DataLayout
+) -> list[dict[str, Any]]:
+    """Write rows into new files of a table; return the ``add`` actions. `pieces` have columns in
+    any order and of types that cast to the layout's.
+
+    Raises pa.ArrowInvalid: a value does not fit its column; OSError, SinkError: the file system
+    is full.
+    """
+    added: list[dict[str, Any]] = []
+    writer: DataFileWriter | None = None
+    try:
+        for piece in pieces:
+            if not len(piece):
+                continue
+            if writer is None:
+                path = folder / layout.file_name(uuid.uuid4())
+                writer = DataFileWriter(CountingFile(path), layout)
+            writer.write(piece)
+            if writer.size_bytes >= FILE_BYTES:
+                added.append(_closed(writer))
+                writer = None
+        if writer is not None:
+            added.append(_closed(writer))
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    return added
 
 
-class _DataFileWriter:
-    """One file under way. Its first rows say for which columns a dictionary pays."""
+def _closed(writer: DataFileWriter) -> dict[str, Any]:
+    statistics = writer.end()
+    return add_action(writer.path.name, writer.size_bytes, statistics)
 
-    def __init__(
-        self,
-        folder: Path,
-        schema: pa.Schema,
-        first: pa.Table,
-        *,
-        codec: str,
-        indexed: list[str],
-        marks: bool,
-    ) -> None:
-        self._name = f"part-00000-{uuid.uuid4()}-c000.{codec}.parquet"
-        self._path = folder / self._name
-        self._file = CountingFile(self._path)
-        self._rows = 0
-        self._marks = marks
-        self._bounds = {name: _Bounds(schema.field(name).type) for name in indexed}
-        # Readers see plain Parquet: Arrow's own schema is not stored in the file.
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._file, mode="w"),
-            schema,
-            compression=codec,
-            compression_level=1 if codec == "zstd" else None,
-            use_dictionary=repeating(schema, [first]),
+
+def add_action(name: str, size_bytes: int, statistics: str) -> dict[str, Any]:
+    return {
+        "path": name,
+        "partitionValues": {},
+        "size": size_bytes,
+        "modificationTime": int(time.time() * 1000),
+        "dataChange": True,
+        "stats": statistics,
+    }
+
+
+class DataFileWriter(RowGroupWriter):
+    """An open data file."""
+
+    def __init__(self, file: CountingFile, layout: DataLayout) -> None:
+        super().__init__(
+            file,
+            layout.schema,
+            group_bytes=_ROW_GROUP_BYTES,
+            group_rows=_ROW_GROUP_ROWS,
+            compression=layout.codec,
+            compression_level=1 if layout.codec == "zstd" else None,
             store_decimal_as_integer=True,
-            store_schema=False,
+            store_schema=False,  # readers see plain Parquet
         )
+        self._layout = layout
+        self._bounds = {name: _Bounds(self.schema.field(name).type) for name in layout.indexed}
 
-    @property
-    def size_bytes(self) -> int:
-        return self._file.size_bytes
+    def write(self, table: pa.Table) -> None:
+        renamed = table.select(list(self._layout.names)).rename_columns(self.schema.names)
+        super().write(renamed.cast(self.schema))
 
-    def write(self, group: pa.Table) -> None:
-        self._writer.write_table(group, row_group_size=len(group))
-        self._rows += len(group)
+    def end(self, *, is_told: bool = False) -> str:
+        """The statistics; `is_told`: the file tells them and its layout (`told_statistics`)."""
+        self._flush()
+        statistics = self._statistics()
+        if is_told:
+            told = {_LAYOUT_KEY: self._layout.text, _STATISTICS_KEY: statistics}
+            self._writer.add_key_value_metadata(told)
+        self._end()
+        return statistics
+
+    def _put(self, group: pa.Table) -> None:
+        super()._put(group)
         for name, bounds in self._bounds.items():
             bounds.take(group.column(name))
 
-    def close(self) -> dict[str, Any]:
-        self._writer.close()
-        self._file.finish()
+    def _statistics(self) -> str:
         lows, highs = {}, {}
         for name, bounds in self._bounds.items():
             bound_texts = bounds.texts()
@@ -180,22 +218,17 @@ class _DataFileWriter:
             "maxValues": _object(highs),
             "nullCount": _object(counts),
         }
-        tight = {"tightBounds": "true"} if self._marks else {}
-        statistics = _object({"numRecords": str(self._rows), **parts, **tight})
-        return {
-            "path": self._name,
-            "partitionValues": {},
-            "size": self._file.size_bytes,
-            "modificationTime": int(time.time() * 1000),
-            "dataChange": True,
-            "stats": statistics,
-        }
+        tight = {"tightBounds": "true"} if self._layout.marks else {}
+        return _object({"numRecords": str(self.rows), **parts, **tight})
 
-    def discard(self) -> None:
-        with suppress(Exception):  # the first error is reported, not its consequences here
-            self._writer.close()
-            self._file.finish()
-        self._path.unlink(missing_ok=True)
+
+def told_statistics(path: Path, layout: DataLayout) -> str | None:
+    """Of a file that tells its own; None if it was written in another layout."""
+    told = pq.read_metadata(storage_of(path).arrow_source(path)).metadata or {}
+    if told.get(_LAYOUT_KEY.encode()) != layout.text.encode():
+        return None
+    statistics: bytes = told[_STATISTICS_KEY.encode()]
+    return statistics.decode()
 
 
 class _Bounds:

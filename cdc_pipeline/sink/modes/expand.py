@@ -117,15 +117,17 @@ def expand(
         (after, arriving, op, with_after_bit(rows.seq)),
         (before, leaving, leave_op, rows.seq),
     ):
-        mask = pa.array(chosen)
+        count = int(chosen.sum())
+        if not count:
+            continue
+        mask = None if count == len(chosen) else pa.array(chosen)
         arrays: dict[str, Any] = {
             "_op": pa.array(ops[chosen]),
-            "_seq": seq.filter(mask),
+            "_seq": _picked(seq, mask),
             "_ts": pa.array(rows.commit_ts_us[chosen].astype(np.int64))
             .cast(pa.timestamp("us"))
             .cast(TS_TYPE),
         }
-        count = int(chosen.sum())
         for position, index in enumerate(source):
             if index is None:
                 # Spark reads a column that a file does not have as NULL; its presence bit is not
@@ -133,15 +135,16 @@ def expand(
                 continue
             column = image.column(index)
             wanted = image is after or before_values or not key or columns[position] in key_set
-            arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)
+            arrays[f"c{position}"] = (
+                _picked(column, mask) if wanted else pa.nulls(count, column.type)
+            )
         if not full:
             for position, index in enumerate(source):
                 there = np.zeros(count, np.bool_)
                 if index is not None and (image is after or before_values):
                     there = (present if image is after else before_present)[chosen, index]
                 arrays[f"p{position}"] = pa.array(there)
-        if count:
-            parts.append(pa.table(arrays))
+        parts.append(pa.table(arrays))
     if not parts:
         raise StagingError("there are no changes to stage", table=rows.schema.full_name)
     staged = pa.concat_tables(parts)
@@ -158,6 +161,10 @@ def expand(
         rows_updated=int(updated.sum()),
         rows_deleted=int(deleted.sum()),
     )
+
+
+def _picked(values: pa.Array, mask: pa.Array | None) -> pa.Array:
+    return values if mask is None else values.filter(mask)
 
 
 def with_after_bit(seq: pa.Array) -> pa.Array:

@@ -32,6 +32,8 @@ from cdc_pipeline.text.server_messages import said_by
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.schema.target_spec import TargetSpec
+
 _REFUSED: Final = {
     "[INVALID_NON_DETERMINISTIC_EXPRESSIONS]": "Spark: the expression is not deterministic",
     "[UNSUPPORTED_SUBQUERY_EXPRESSION": "Spark: the expression contains a query",
@@ -39,8 +41,8 @@ _REFUSED: Final = {
 _UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
 
 
-def needs_shaping(target: RecordedTarget) -> bool:
-    shape = target.spec.shape
+def needs_shaping(spec: TargetSpec) -> bool:
+    shape = spec.shape
     return shape is not None and bool(shape.computed or shape.filter)
 
 
@@ -86,7 +88,7 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> 
 
 def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view: str) -> None:
     """Make the view of staged rows."""
-    if not needs_shaping(target):
+    if not needs_shaping(target.spec):
         frame.createOrReplaceTempView(view)
         return
     frame.createOrReplaceTempView(f"{view}_unshaped")
@@ -149,7 +151,7 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
 
 def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
     """Raises ConfigError: Spark cannot parse an expression, or does not call it deterministic."""
-    if not needs_shaping(target):
+    if not needs_shaping(target.spec):
         return
     assert target.spec.shape is not None
     of_source = [

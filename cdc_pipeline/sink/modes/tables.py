@@ -50,7 +50,10 @@ def create_without_spark(
     shape = target.spec.shape
     columns, settings = _columns(target), _properties(target, source, properties)
     if (
-        (shape is not None and (shape.partition_by or shape.cluster_by or needs_shaping(target)))
+        (
+            shape is not None
+            and (shape.partition_by or shape.cluster_by or needs_shaping(target.spec))
+        )
         or target.spec.properties
         or not can_create(columns, settings, fixed=fixed)
     ):

@@ -9,6 +9,9 @@ Rules:
 - A file holds rows of one layout; when a target's layout changes (images become partial) a new file
   begins.
 - DDL that changes a target is alone: its batch has no rows of that target.
+- Inserts that the table need not be asked about may be staged as the data files that they become
+  (`DATA_FILES`): whoever applies the batch gives these the table's name, or makes staged rows of
+  them.
 """
 
 from __future__ import annotations
@@ -36,13 +39,15 @@ from cdc_pipeline.lake.records import (
     RecordedTarget,
     StagedFile,
 )
-from cdc_pipeline.lake.staged_file import StagedFileWriter
+from cdc_pipeline.lake.staged_file import HashingFile, StagedFileWriter, recorded_file
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.data_file import FILE_BYTES, DataFileWriter, DataLayout
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
+from cdc_pipeline.sink.modes.mirror_rows import mirror_rows, staged_pieces, staged_rows
 from cdc_pipeline.sink.modes.mode_columns import RESCUED
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import (
@@ -55,13 +60,27 @@ from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.transaction.savepoints import is_undone
 
+DATA_FILES: Final = ".data.parquet"  # how names of staged files end that are data files
+
+
+class _DataFile(DataFileWriter):
+    """A staged file that may become a data file."""
+
+    def __init__(self, path: Path, layout: DataLayout) -> None:
+        self._hashed = HashingFile(path)
+        super().__init__(self._hashed, layout)
+
+    def close(self, *, lake: Path) -> StagedFile:
+        self.end(is_told=True)
+        return recorded_file(self._hashed, rows=self.rows, lake=lake)
+
 
 @dataclass
 class StagedPart:
     """Files and counts of a target, of the batch or of the open transaction."""
 
     closed: list[StagedFile] = field(default_factory=list)
-    writer: StagedFileWriter | None = None
+    writer: StagedFileWriter | _DataFile | None = None
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
@@ -225,9 +244,9 @@ class StagedBatch:
         `rows`: how many there are.
         """
         staged = StagedTarget(target, changed=True, erases=True)
-        self._files += 1
-        path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
-        staged.part.writer = StagedFileWriter(path, keys.schema, key_columns=[])
+        staged.part.writer = StagedFileWriter(
+            self._new_file(".parquet"), keys.schema, key_columns=[]
+        )
         staged.part.writer.write(keys)
         staged.part.deleted = staged.part.gone = rows
         self._targets[target.name] = staged
@@ -249,9 +268,11 @@ class StagedBatch:
         *,
         open_transaction: bool = False,
         transactions: pa.Array | None = None,
+        layout: DataLayout | None = None,
     ) -> None:
         """Stage n changes; `open_transaction` if their transaction's end is not known yet. For a
-        changelog `transactions`, strings (n,), names the transaction of each. Raises StagingError:
+        changelog `transactions`, strings (n,), names the transaction of each. `layout`: of the
+        data files that the rows, all of them inserts, are to become. Raises StagingError:
         the rows do not fit the target (see `expand.expand`), or whole transactions come while one
         is open; SinkError: the lake's file system is full.
         """
@@ -274,13 +295,13 @@ class StagedBatch:
         values, rows_with_values = counted(rows), rows_counted(rows)
         rows = with_rescued(rows, target.rescued, mode=spec.mode)
         if target.rescued is not None:
-            spec = spec.with_columns((*spec.columns, RESCUED))
-        staged_rows = SINK_MODES[spec.mode].stage(rows, spec, transactions)
+            spec, layout = spec.with_columns((*spec.columns, RESCUED)), None
+        of_mode = SINK_MODES[spec.mode].stage(rows, spec, transactions)
         part = staged.part
         if open_transaction:
             part = staged.open = staged.open or StagedPart()
-        self._write(staged, part, staged_rows)
-        part.count(staged_rows)
+        self._write(staged, part, of_mode, layout)
+        part.count(of_mode)
         part.rescued += values
         part.rescued_rows += rows_with_values
         reach("staging")
@@ -295,7 +316,7 @@ class StagedBatch:
         if open_transaction:
             part = staged.open = staged.open or StagedPart()
         if part.writer is None:
-            part.writer = self._writer(staged, entries.schema)
+            part.writer = self._rows_writer(staged, entries.schema)
         part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
@@ -393,13 +414,28 @@ class StagedBatch:
         staged.target = target
         return staged
 
-    def _write(self, staged: StagedTarget, part: StagedPart, rows: StagedRows) -> None:
+    def _write(
+        self,
+        staged: StagedTarget,
+        part: StagedPart,
+        rows: StagedRows,
+        layout: DataLayout | None = None,
+    ) -> None:
+        table, schema = rows.table, rows.table.schema
+        if layout is not None:
+            table, schema = mirror_rows(table, staged.target.spec), layout.schema
         try:
-            if part.writer is not None and part.writer.schema != rows.table.schema:
+            if part.writer is not None and part.writer.schema != schema:
                 self._close(part)
             if part.writer is None:
-                part.writer = self._writer(staged, rows.table.schema)
-            part.writer.write(rows.table)
+                part.writer = (
+                    self._rows_writer(staged, schema)
+                    if layout is None
+                    else _DataFile(self._new_file(DATA_FILES), layout)
+                )
+            part.writer.write(table)
+            if layout is not None and part.writer.staged_bytes >= FILE_BYTES:
+                self._close(part)
         except OSError as error:
             raise SinkError(
                 f"batch {self.number} cannot be staged in {self._folder}",
@@ -424,7 +460,7 @@ class StagedBatch:
                 )
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
-                    writer = writer or self._writer(staged, rows.schema)
+                    writer = writer or self._rows_writer(staged, rows.schema)
                     writer.write(rows.filter(pa.array(~gone)))
         part.inserted -= int(removed[INSERT])
         part.updated -= int(removed[UPDATE] + removed[ARRIVE])
@@ -432,18 +468,39 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, staged: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
-        spec = staged.target.spec
-        names = [column.name for column in spec.columns]
+    def _rows_writer(self, staged: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
+        key_columns = _key_columns(staged.target.spec)
+        return StagedFileWriter(self._new_file(".parquet"), schema, key_columns=key_columns)
+
+    def _new_file(self, end: str) -> Path:
         self._files += 1
-        path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
-        key_columns = [f"c{names.index(name)}" for name in spec.key]
-        return StagedFileWriter(path, schema, key_columns=key_columns)
+        return self._folder / storage_of(self._folder).unique(f"{self._files:06d}{end}")
 
     def _close(self, part: StagedPart) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
+
+
+def _key_columns(spec: TargetSpec) -> list[str]:
+    names = [column.name for column in spec.columns]
+    return [f"c{names.index(name)}" for name in spec.key]
+
+
+def as_rows(file: StagedFile, spec: TargetSpec, *, lake: Path) -> StagedFile:
+    """A data file of a batch as staged rows, in a file beside it."""
+    if not file.path.endswith(DATA_FILES):
+        return file
+    path = lake / file.path
+    to = path.with_name(path.name.removesuffix(DATA_FILES) + ".parquet")
+    to.unlink(missing_ok=True)  # of an earlier try
+    writer: StagedFileWriter | None = None
+    for piece in staged_pieces([path]):
+        rows = staged_rows(piece)
+        writer = writer or StagedFileWriter(to, rows.schema, key_columns=_key_columns(spec))
+        writer.write(rows)
+    assert writer is not None, "no file is without rows"
+    return writer.close(lake=lake)
 
 
 def _discard(part: StagedPart, lake: Path) -> None:

@@ -51,7 +51,7 @@ KeyUse = Literal["changed", "unread", "wanted"]
 
 def source_side(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table | None:
     """Of staged inserts: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``."""
-    if needs_shaping(sides.target) or not _are_known(sides):
+    if needs_shaping(sides.target.spec) or not _are_known(sides):
         return None
     parts = [
         _side(sides, {at: _column(rows, f"c{at}") for at in sides.positions}, len(rows))

@@ -41,6 +41,7 @@ FAULT_POINTS = [
     "snapshot_chunks/staging",
     "snapshot_chunks/before_record",
     "snapshot_chunks/after_record",
+    "snapshot_chunks/before_adopted",
     "snapshot_chunks/before_cut",
     "snapshot_passed_ddl",
     "snapshot_read/after_record",

@@ -33,7 +33,7 @@ from cdc_pipeline.lake.storage.storage_settings import delta_options
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
-from cdc_pipeline.sink.delta.data_file import write_data_files
+from cdc_pipeline.sink.delta.data_file import data_layout, write_data_files
 from cdc_pipeline.sink.delta.log import commit_file
 from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.delta.table_log import read_table_log
@@ -168,15 +168,16 @@ def test_data_files_are_written_and_their_keys_found_where_they_lie(lake: Path) 
     kinds = {"id": pa.int64(), "_cdc_seq": pa.decimal128(38, 0)}
     for number in (0, 1):
         piece = pa.table({"id": range(10 * number, 10 * number + 10), "_cdc_seq": [number] * 10})
-        (add,) = write_data_files(path, [piece], kinds, properties={})
+        (add,) = write_data_files(path, [piece], data_layout(kinds, properties={}))
         assert (path / add["path"]).stat().st_size == add["size"]
         assert put_if_absent(commit_file(path, number), json.dumps({"add": add}))
     keys = pa.table({"id": pa.array([3, 12, 99], pa.int64())})
     found = rows_with_keys(path, 1, keys, seq_column="_cdc_seq", lowest_seq=5)
     assert found is not None
     assert sorted(rows.tolist() for _, rows in found) == [[2], [3]]
+    wrong = pa.table({"id": ["x"], "_cdc_seq": [1]})
     with pytest.raises(pa.ArrowInvalid):
-        write_data_files(path, [pa.table({"id": ["x"], "_cdc_seq": [1]})], kinds, properties={})
+        write_data_files(path, [wrong], data_layout(kinds, properties={}))
     assert len(list(path.glob("*.parquet"))) == 2
 
 

@@ -266,7 +266,8 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
         targets, (target,) = confirmed(targets, catalog_schema(server, fresh_database, "t"))
         with admin_batch(side.sink, cursors=MemoryCursorStore(side.cursor), doing="go on") as admin:
             batch = SideBatch(side, admin, targets)
-        return batch.place.seq, batch._as_staged(target).state.exact
+        as_staged, _ = batch._as_staged(target)
+        return batch.place.seq, as_staged.state.exact
 
     assert place_and_exact() == (seq_of_place(3, low.journal, low.offset), True)
     # Nothing of the table changes, but something might have: keys may come a second time.

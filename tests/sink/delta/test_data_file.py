@@ -18,6 +18,7 @@ import pytest
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
 from cdc_pipeline.sink.delta.data_file import (
+    data_layout,
     json_text,
     plain_type,
     read_statistics,
@@ -72,7 +73,7 @@ def rows() -> pa.Table:
 
 
 def test_bounds_hold_every_value_and_a_reader_gets_every_row(tmp_path: Path) -> None:
-    (add,) = write_data_files(tmp_path, [rows()], types(), properties=MARKS)
+    (add,) = write_data_files(tmp_path, [rows()], data_layout(types(), properties=MARKS))
     file = tmp_path / add["path"]
     assert add["size"] == file.stat().st_size
     read = pq.read_table(file)
@@ -108,8 +109,7 @@ def test_a_value_that_does_not_fit_fails_and_leaves_no_file(tmp_path: Path) -> N
         write_data_files(
             tmp_path,
             [pa.table({"a": [1]}), pa.table({"a": [300]})],
-            {"a": pa.int8()},
-            properties=MARKS,
+            data_layout({"a": pa.int8()}, properties=MARKS),
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -122,7 +122,7 @@ def test_many_pieces_become_files_of_bounded_size(
     rng = np.random.default_rng(1)
     values = rng.integers(0, 1 << 62, 5_000)
     pieces = [pa.table({"a": values[at : at + 70]}) for at in range(0, 5_000, 70)]
-    adds = write_data_files(tmp_path, pieces, {"a": pa.int64()}, properties=MARKS)
+    adds = write_data_files(tmp_path, pieces, data_layout({"a": pa.int64()}, properties=MARKS))
     assert len(adds) > 5
     read = pa.concat_tables([pq.read_table(tmp_path / add["path"]) for add in adds])
     assert np.array_equal(read.column("a").to_numpy(), values)
@@ -153,7 +153,8 @@ def table_of(path: Path, ids: np.ndarray[Any, np.dtype[np.int64]], *, seq: int) 
     piece = pa.table(
         {"id": ids, "name": [f"n{n % 3}" for n in ids], "_cdc_seq": [Decimal(seq)] * len(ids)}
     )
-    (add,) = write_data_files(path, [piece], kinds, properties=FEW, bounded=("_cdc_seq",))
+    layout = data_layout(kinds, properties=FEW, bounded=("_cdc_seq",))
+    (add,) = write_data_files(path, [piece], layout)
     return add
 
 

@@ -3,7 +3,7 @@ if Spark is not needed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +16,15 @@ import pyarrow.parquet as pq
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.data_file import plain_type, write_data_files
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.data_file import (
+    DataLayout,
+    data_layout,
+    plain_type,
+    write_data_files,
+)
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
-from cdc_pipeline.sink.delta.plain_table import MappedColumn
+from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
@@ -41,42 +47,40 @@ class MirrorFiles:
 
     target: RecordedTarget
     path: Path
-    types: dict[str, pa.DataType]
-    properties: dict[str, str]
-    mapped: Mapping[str, MappedColumn]
-    codec: str
+    layout: DataLayout
 
     def write(self, pieces: Iterable[pa.Table]) -> list[dict[str, Any]]:
         """The ``add`` actions of staged rows, in which each key occurs at most once. Raises
         pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
         """
-        return write_data_files(
-            self.path,
-            (_mirror_rows(piece, self.target) for piece in pieces),
-            self.types,
-            properties=self.properties,
-            mapped=self.mapped,
-            # The next lookup needs bounds of these, in wide tables too.
-            bounded=(*self.target.spec.key, SEQ_COLUMN),
-            codec=self.codec,
-        )
+        rows = (mirror_rows(piece, self.target.spec) for piece in pieces)
+        return write_data_files(self.path, rows, self.layout)
 
 
 def mirror_files(commit: PlainCommit, target: RecordedTarget, *, codec: str) -> MirrorFiles | None:
     """None if the table's files are Spark's to write."""
-    there = commit.there
+    layout = mirror_layout(target.spec, commit.there, codec=codec)
+    return None if layout is None else MirrorFiles(target, commit.path, layout)
+
+
+def mirror_layout(spec: TargetSpec, there: TableLog, *, codec: str) -> DataLayout | None:
+    """None if the table's files are Spark's to write."""
     types: dict[str, pa.DataType] = {}
-    for column in (*target.spec.columns, *CDC_COLUMNS):  # our own last
+    for column in (*spec.columns, *CDC_COLUMNS):  # our own last
         kind = plain_type(column.delta_type)
         if kind is None or there.columns.get(column.name) != column.delta_type:
             return None
         types[column.name] = kind
-    if needs_shaping(target):
+    if needs_shaping(spec):
         return None
-    return MirrorFiles(target, commit.path, types, there.properties, there.mapped, codec)
+    # The next lookup needs bounds of these, in wide tables too.
+    bounded = (*spec.key, SEQ_COLUMN)
+    return data_layout(
+        types, properties=there.properties, mapped=there.mapped, bounded=bounded, codec=codec
+    )
 
 
-def _mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
+def mirror_rows(staged: pa.Table, spec: TargetSpec) -> pa.Table:
     """After n staged inserts and updates, in which each key occurs at most once."""
     op = staged.column("_op").to_numpy()
     gone = np.isin(op, (DELETE, LEAVE))
@@ -87,7 +91,7 @@ def _mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
     names = set(staged.column_names)
     columns = {
         column.name: staged.column(f"c{at}") if f"c{at}" in names else pa.nulls(len(staged))
-        for at, column in enumerate(target.spec.columns)
+        for at, column in enumerate(spec.columns)
     }
     return pa.table(
         {
@@ -97,6 +101,14 @@ def _mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
             TS_COLUMN: staged.column("_ts"),
         }
     )
+
+
+def staged_rows(rows: pa.Table) -> pa.Table:
+    """What `mirror_rows` has made of staged inserts, as they were staged; columns by place."""
+    *values, _, seq, ts = rows.columns
+    op = pa.array(np.full(len(rows), INSERT, np.int8))
+    named = {f"c{at}": column for at, column in enumerate(values)}
+    return pa.table({"_op": op, "_seq": seq, "_ts": ts, **named})
 
 
 def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
