@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,13 +86,14 @@ def command(
     """
     config = settings.config_of(source)
     from cdc_pipeline.operations.erase import erase as erasing
+    from cdc_pipeline.operations.erase.keys import read_keys
 
     if check and (where or keys_file or dry_run):
         raise click.UsageError("--check takes neither rows nor --dry-run")
     asked = erasing.EraseRequest(
         table=table_name,
         where=where,
-        keys=() if keys_file is None else _keys_in(keys_file),
+        keys=() if keys_file is None else read_keys(keys_file),
         formerly=formerly,
         at_once=at_once,
         is_known=even_if_present,
@@ -122,22 +122,6 @@ def command(
             access, settings, "erase", lambda run: erasing.erase(config, asked, **run)
         )
     show_result(settings, done, _show)
-
-
-def _keys_in(file: Path) -> tuple[dict[str, str], ...]:
-    keys = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            key = json.loads(line) if line.strip() else {}
-            if not isinstance(key, dict):
-                raise ValueError
-        except ValueError:
-            raise click.BadParameter(
-                f'line {number} is no JSON object such as {{"id": 7}}', param_hint="--keys"
-            ) from None
-        if key:
-            keys.append({name: str(value) for name, value in key.items()})
-    return tuple(keys)
 
 
 def _ask(settings: Settings, asked: EraseRequest, told: ErasePreview, *, yes: bool) -> None:

@@ -47,6 +47,7 @@ from cdc_pipeline.orchestration.assets.check_assets import build_checks
 from cdc_pipeline.orchestration.assets.snapshot_asset import TakeSnapshot, build_snapshot
 from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.events.recorder import RowCounter
+from cdc_pipeline.orchestration.jobs.erase_job import build_erase_jobs
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
 from cdc_pipeline.orchestration.jobs.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.jobs.plan_job import build_plan_job
@@ -284,6 +285,7 @@ def _of_source(
     checks = build_checks(config, known, translator=translator)
     check_job, check_schedule = build_check_job(config, checks)
     jobs.append(build_plan_job(config, translator=translator))
+    jobs += build_erase_jobs(config, translator=translator)
     jobs += [check_job] if check_job is not None else []
     schedules.append(check_schedule)
     sensor = build_growth_sensor(config, translator=translator)

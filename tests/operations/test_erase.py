@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import ConfigError, CutsNotComparableError, LakeStateError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.erasures import Certificate
 from cdc_pipeline.operations.backfill.backfill import backfill
@@ -151,6 +152,9 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
     certificate = lake.erase(keys=KEYS)
     assert certificate.removed == told.rows
     assert certificate.quarantine == 1
+    told_of = cdc_pipeline.changes(lake.at, None, 2, net=False)
+    with pytest.raises(CutsNotComparableError, match="rows of it were erased"):
+        told_of.read(f"{lake.database}.changelog").read_all()
     assert {one.what for one in certificate.held} == {"files", "log"}
     for one in certificate.held:  # no vacuum removes hidden files
         assert (one.until_us < 0) == ("hidden" in one.why)

@@ -67,6 +67,7 @@ def test_ours_and_theirs_run_in_one_code_location(
     assert executors == {
         "shop_capture": "in_process",
         "shop_checks": "in_process",
+        "shop_erase": "in_process",
         "shop_maintenance": "in_process",
         "shop_plan": "in_process",
         "reports": "theirs",

@@ -12,8 +12,10 @@ Rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -63,6 +65,34 @@ class KeyPlace:
             texts[self.shard[0]] = [self.shard[1]] * len(keys[0])
         texts[BOUND_COLUMN] = [str(self.bound)] * len(keys[0])
         return pa.table({name: pa.array(column, pa.string()) for name, column in texts.items()})
+
+
+def read_keys(file: Path) -> tuple[dict[str, str], ...]:
+    """Of a file with one key a line. Raises ConfigError."""
+    keys = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        raise _unreadable(file, "the keys cannot be read") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            key = json.loads(line) if line.strip() else {}
+        except ValueError:
+            key = None
+        if not isinstance(key, dict):
+            raise _unreadable(file, f"line {number} is no JSON object")
+        keys.append({name: str(value) for name, value in key.items()})
+    return tuple(key for key in keys if key)
+
+
+def _unreadable(file: Path, what: str) -> ConfigError:
+    return ConfigError(
+        what,
+        setting="keys",
+        expected='a key on each line, such as {"id": 7}',
+        got=str(file),
+        next_step="correct the file",
+    )
 
 
 class TableKeys:

@@ -31,7 +31,12 @@ from cdc_pipeline.config.target_config import FixedMask, HashMask, Mask, Truncat
 from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.long_operations import new_operation_id
+from cdc_pipeline.lake.long_operations import (
+    OperationKind,
+    claim,
+    new_operation_id,
+    operations_lock,
+)
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
 from cdc_pipeline.lake.storage.lock import wait_for_lock
@@ -356,10 +361,19 @@ def remask(
     elif is_needed:
         take_snapshot(config, tables=[table], **how)
     reach("remask_swapped")
+    _forget_side_lakes(config, sink)
     with locked() as batch, alone(sink, at_once=asked.at_once):
         done = _unfinished(sink, table)
         assert done is not None
         return _certify(config, sink, batch, done, at_once=asked.at_once)
+
+
+def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink) -> None:
+    """Of operations that a killed process left when their tables were swapped in."""
+    with ExitStack() as stack, operations_lock(config):
+        kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild")
+        for kind in kinds:
+            claim(config, kind, stack, matches=lambda _: False, cut=sink.last_cut())
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> RemaskCertificate | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdc_pipeline.config.modes import MODES
@@ -166,10 +167,21 @@ def _compared(
             error.next_step = _way_on(paths, old, new, table)
             raise
     try:
-        return table_changes(table, paths.table(table), older, newer)
+        was_erased = partial(_was_erased, paths, older, newer, table)
+        return table_changes(table, paths.table(table), older, newer, was_erased=was_erased)
     except SparkNeededError as error:
         error.table, error.next_step = table, "read it whole, as of each cut, with spark="
         raise
+
+
+def _was_erased(paths: LakePaths, old: TableVersion | None, new: TableVersion, table: str) -> bool:
+    from cdc_pipeline.lake.erasures import erasures_of  # loads pyarrow
+
+    erasures = erasures_of(paths)
+    done = (erasures.certificate_of(one.erasure_id) for one in erasures.read())
+    versions = (-1 if one is None else one.versions.get(table, -1) for one in done)
+    before = -1 if old is None else old.state.version
+    return any(before < version <= new.state.version for version in versions)
 
 
 def _version(paths: LakePaths, cut: Cut, table: str) -> TableVersion:

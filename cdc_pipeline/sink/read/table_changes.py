@@ -91,10 +91,15 @@ class TableVersion(NamedTuple):
 
 
 def table_changes(
-    table: str, path: Path, old: TableVersion | None, new: TableVersion
+    table: str,
+    path: Path,
+    old: TableVersion | None,
+    new: TableVersion,
+    *,
+    was_erased: Callable[[], bool] = lambda: False,
 ) -> TableChanges:
-    """Reads no data file. `old`: None if all rows are new. Raises CutsNotComparableError, and as
-    `open_rows`.
+    """Reads no data file. `old`: None if all rows are new; `was_erased`: whether rows were between
+    the versions. Raises CutsNotComparableError, and as `open_rows`.
     """
     spec, key = new.spec, _key_of(table, new.spec)
     rows = open_rows(path, new.state)
@@ -124,7 +129,7 @@ def table_changes(
     is_same = old.app_id == new.app_id
     only_old = older_rows.besides(new.state if is_same else None, read_as)
     only_new = rows.besides(old.state if is_same else None, schema)
-    return TableChanges(table, spec, key, renamed, only_old, only_new)
+    return TableChanges(table, spec, key, renamed, only_old, only_new, was_erased)
 
 
 def _is_comparable(before: str, after: str) -> bool:
@@ -178,6 +183,7 @@ class TableChanges:
     renamed: Mapping[str, str]
     old: TableRows | None
     new: TableRows
+    was_erased: Callable[[], bool] = lambda: False
 
     def read(self) -> pa.RecordBatchReader:
         """See `Changes.read`."""
@@ -265,9 +271,12 @@ class TableChanges:
         for rows in self._in_ranges(self._parts(), bounds):
             gone, come, counts = _uneven(rows, self._numbers(rows, _IDENTITY))
             if len(gone) or counts.sum() > len(come):
-                raise not_comparable(
-                    self.table, "the changelog has lost changes, or has some twice"
+                why = (
+                    "rows of it were erased"
+                    if self.was_erased()
+                    else ("the changelog has lost changes, or has some twice")
                 )
+                raise not_comparable(self.table, why)
             added = rows.take(pa.array(come)).sort_by(SEQ_COLUMN)
             yield self._told(added)
 
