@@ -29,8 +29,8 @@ class Masked(Lake):
     """A table in targets of some modes, whose masks change; and another one."""
 
     def __init__(self, server: Server, database: str, at: Path, *modes: str) -> None:
-        self.modes, self.table = modes, f"{database}.person"
-        super().__init__(server, database, at)
+        self.table = f"{database}.person"
+        super().__init__(server, database, at, modes)
         self.mask()
         self.sql(
             "SET sql_mode = ''",
@@ -104,20 +104,33 @@ def test_k14_new_masks_reach_the_rows_that_are_there_and_a_certificate_names_wha
     assert lake.check().files_read == done.files_read > 0
 
 
-@pytest.mark.whole
+POINTS = (
+    "remask_recorded", "remask_suspended", "snapshot_begun", "snapshot_swapping",
+    "after_record", "before_cut", "remask_swapped", "remask_cleaned",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("modes", "points"),
+    [
+        pytest.param(("mirror", "history"), POINTS[1::2], marks=pytest.mark.whole),
+        pytest.param(("soft_delete", "changelog"), POINTS[::2], marks=pytest.mark.nightly),
+    ],
+    ids=["whole", "nightly"],
+)
 def test_k14_what_only_the_lake_has_is_given_up_by_a_persons_word_alone(
-    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+    mysql_server: Server,
+    mysql_database: str,
+    tmp_path: Path,
+    spark: Any,
+    modes: tuple[str, ...],
+    points: tuple[str, ...],
 ) -> None:
-    modes = ("mirror", "soft_delete", "history", "changelog")
     lake = Masked(mysql_server, mysql_database, tmp_path / "lake", *modes)
     lake.mask(**MASKS)
     with pytest.raises(ConfigError, match="would lose what only the lake has") as refused:
         lake.remask()
     assert "--rebuild" in str(refused.value.next_step)
-    points = (
-        "remask_recorded", "remask_suspended", "snapshot_begun", "snapshot_swapping",
-        "after_record", "before_cut", "remask_swapped", "remask_cleaned",
-    )  # fmt: skip
     for point in points:
 
         def die(reached: str, point: str = point) -> None:
