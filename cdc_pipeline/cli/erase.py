@@ -14,7 +14,7 @@ from cdc_pipeline.cli.common.certificates import (
     show_held,
     source_table_option,
 )
-from cdc_pipeline.cli.common.output import confirm, operator, results, show_result
+from cdc_pipeline.cli.common.output import confirm, operator, quiet_streams, results, show_result
 from cdc_pipeline.cli.common.settings import (
     Settings,
     reason_option,
@@ -111,7 +111,8 @@ def command(
             show_check(settings, found, _show)
             return
         if dry_run or not yes:
-            told = erasing.preview(config, asked, cursors=access.cursors)
+            with quiet_streams(quiet=not settings.debug):
+                told = erasing.preview(config, asked, cursors=access.cursors)
             if dry_run:
                 show_result(settings, told, _show_preview)
                 return

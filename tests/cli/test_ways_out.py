@@ -221,8 +221,11 @@ def test_k22_wrong_names_lead_to_the_lists_of_right_ones(
     run(*named(run("cuts", "show", "shop", "99", exit_code=None), "cuts"))
     with pytest.raises(TableNotInCutError) as absent:
         source_of(project.lake, "shop.nope")
+    assert "shop.pair" in str(absent.value.expected)
     (shown,) = commands_of(str(absent.value))
-    assert "shop.pair" in run(*(word.replace("SOURCE", "shop") for word in shown)).output
+    assert "shop.pair" in run(*shown).output
+    with pytest.raises(TableNotInCutError, match="a lake with a cut"):
+        source_of(tmp_path / "elsewhere", "shop.pair")
     settled = run("quarantine", "discard", "shop", "9.9", "--yes", exit_code=None)
     run(*named(settled, "quarantine"))
     (project.jobs / "shop.yaml").write_text("source: {}\n")

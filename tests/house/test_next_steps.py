@@ -120,6 +120,7 @@ SEEN: Final[dict[str, str]] = {
     "targets/decided.py::_content_unknown": (
         "a load of a suspended table, as `way_out` names it too"
     ),
+    "run/capture/suspension.py::suspended_error": "an examination",
     "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),
     "operations/verify/verify.py::_Verification._reason": "a note of a report",
     "operations/verify/read.py::_not_by_range": "a note of a report",

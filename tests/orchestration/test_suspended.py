@@ -269,5 +269,11 @@ def test_k4_the_error_of_a_run_is_retryable_where_its_causes_are() -> None:
     both = suspended_error({"shop.orders": gone, "shop.items": HELD}, cursor=cursor)
     assert not both.retryable
     assert "shop.items is suspended at binlog.000003:500: " in str(both)
+    many = suspended_error({f"shop.t{number:03}": HELD for number in range(120)}, cursor=cursor)
+    assert many.what.startswith("120 tables are suspended: shop.t000, shop.t001")
+    for text in (many.got, many.next_step):
+        *_, last = str(text).splitlines()
+        assert last.strip() == "and 115 more: `cdc-pipeline status shop` tells of each"
+        assert len(str(text).splitlines()) == 6
     reload = HELD.model_copy(update={"needs_snapshot": True})
-    assert "catching up cannot repair it" in way_out("shop.items", reload)
+    assert "catching up cannot repair it" in way_out("shop.items", reload, source="shop")

@@ -398,7 +398,10 @@ def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = Fal
         return f"{parted}: take its snapshot with `{command}`"
     sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
     if not sources:
-        return "its table was dropped or renamed at the source; the lake keeps its rows"
+        return (
+            "its table was dropped or renamed at the source; the lake keeps its rows; "
+            "tables.exclude in the file leaves it out"
+        )
     if state.partial and MODES[table.spec.mode].rows_are_changes:
         return (
             "a changelog that began after the table's creation: it does not show "

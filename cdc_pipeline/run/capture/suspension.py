@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Final
 
 from cdc_pipeline.errors import (
     CdcError,
@@ -37,7 +38,9 @@ from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import Targets
 from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.wording import and_more, listed
 
+_TOLD_MAX: Final = 5  # a cause may stop hundreds of tables at once
 _OF_ONE_TABLE = (
     SchemaError,
     UnrepresentableValueError,
@@ -114,15 +117,20 @@ def suspended_error(
     listing = sorted(found.items())
     name, held = listing[0]
     only = len(listing) == 1
+    told, untold = listing[:_TOLD_MAX], and_more(len(listing) - _TOLD_MAX).strip()
+    more = [f"{untold}: `cdc-pipeline status {cursor.source}` tells of each"] if untold else []
     error = TargetSuspendedError(
-        f"{len(listing)} table{' is' if only else 's are'} suspended: {', '.join(found)}; all "
+        f"{len(listing)} table{' is' if only else 's are'} suspended: {listed(sorted(found))}; all "
         f"others are at {cursor.position}",
         journal=held.journal if only else None,
         offset=held.offset if only else None,
         table=name if only else None,
-        got="\n    ".join(sentence(name, held) for name, held in listing),
+        got="\n    ".join([*(sentence(name, held) for name, held in told), *more]),
         next_step="\n    ".join(
-            f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing
+            [
+                *(f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in told),
+                *more,
+            ]
         ),
     )
     error.retryable = all(is_retryable(held) for held in found.values())

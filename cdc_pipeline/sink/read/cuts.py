@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -32,7 +33,12 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.clock import microseconds_of, time_of
 from cdc_pipeline.config.storage_config import check_lake_path
-from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
+from cdc_pipeline.errors import (
+    CutNotFoundError,
+    LakeStateError,
+    PositionError,
+    TableNotInCutError,
+)
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.cut_order import CutReader, first_cut, sections
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
@@ -121,14 +127,28 @@ def source_of(lake: str | Path, table: str) -> str:
     there = read_table_log(paths.table(table))
     if there is not None and SOURCE_PROPERTY in there.properties:
         return there.properties[SOURCE_PROPERTY]
+    if there is not None:
+        raise TableNotInCutError(
+            f"{paths.table(table)} is not a table of this program",
+            table=table,
+            expected=f"a table with the property {SOURCE_PROPERTY}",
+            next_step="name a table that `cdc-pipeline run` has written",
+        )
+    sources = sources_of(lake)
+    tables = chain.from_iterable(find_cut(paths_of(lake, one)).tables for one in sources)
+    lists = " or ".join(f"`cdc-pipeline cuts show {one}`" for one in sources)
     raise TableNotInCutError(
-        f"{paths.table(table)} is "
-        + ("no Delta table" if there is None else "not a table of this program"),
+        f"{lake} has no table {table}",
         table=table,
-        expected=f"a table with the property {SOURCE_PROPERTY}",
-        next_step="name a table of the lake as schema.table; `cdc-pipeline cuts show "
-        "SOURCE` lists them",
+        expected=_one_of(sorted(tables)) if sources else "a lake with a cut",
+        next_step=f"name a table of the lake as schema.table; {lists} lists them"
+        if sources
+        else "name the folder or URL of sink.lake_path as it is seen from the working folder",
     )
+
+
+def _one_of(tables: list[str]) -> str:
+    return f"one of {', '.join(tables[:20]) or 'none: the cut is empty'}"
 
 
 def sources_of(lake: str | Path) -> list[str]:
@@ -273,7 +293,10 @@ def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
         if not cut.cursor.gtid_set:
             return False
         if asked is None:
-            asked = parse_gtid_set(text, cut.cursor.flavor)
+            try:
+                asked = parse_gtid_set(text, cut.cursor.flavor)
+            except PositionError as error:
+                raise _bad_as_of(f"{text}: {error.what}") from None
             if not asked:
                 raise _bad_as_of(text)
         executed: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
@@ -370,7 +393,7 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
         raise TableNotInCutError(
             f"cut {cut.batch_number} does not have this table",
             table=table,
-            expected=f"one of {', '.join(list(cut.tables)[:20]) or 'none: the cut is empty'}",
+            expected=_one_of(list(cut.tables)),
             next_step="name a table of the lake as schema.table; one that was captured later "
             "is in later cuts",
         )

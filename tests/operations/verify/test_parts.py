@@ -258,7 +258,9 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
 
 
 def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compared() -> None:
-    def why_not(policy: str, origin: tuple[str, str] | None = ("d.t", "d.t")) -> str:
+    def why_not(
+        policy: str, origin: tuple[str, str] | None = ("d.t", "d.t"), *, gone: bool = False
+    ) -> str:
         config = PipelineConfig.model_validate(
             {
                 "name": "shop",
@@ -272,7 +274,7 @@ def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compar
             table="d.t", app_id="a", table_version=3, applied_batch=1, sources=("d.moved",),
             origin=origin,
         )  # fmt: skip
-        recorded = RecordedSource(columns=(), key=("id",))
+        recorded = RecordedSource(columns=(), key=("id",), gone=gone)
         cut = Cut(
             source="shop", batch_number=1, published_at_us=0, interval=interval_of(1),
             cursor=cursor_at(1, targets={"d.t": state}),
@@ -287,6 +289,7 @@ def test_k28_a_table_that_follows_a_renamed_one_against_the_policy_is_not_compar
         "take its snapshot with `cdc-pipeline snapshot shop --table d.t`"
     )
     assert why_not("follow") == why_not("by_name", None) == ""
+    assert "tables.exclude in the file leaves it out" in why_not("follow", gone=True)
 
 
 def test_what_has_no_repair_says_so() -> None:
