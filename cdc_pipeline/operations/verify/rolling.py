@@ -154,6 +154,7 @@ class _Run:
     def compare(self, context: VerifyContext) -> None:
         self._context = context
         self._begin_tables(context.config, context.captures.source_state())
+        is_through = False
         while self._has_budget():
             left = [
                 (proof.current is None or bool(proof.given_up), proof.done_at_us, name)
@@ -161,6 +162,7 @@ class _Run:
                 if not proof.reason and name not in self._done
             ]
             if not left:
+                is_through = not any(proof.given_up for proof in self.proofs.tables.values())
                 break
             began_s, spent = self._clock_s(), self._spent
             try:
@@ -172,7 +174,7 @@ class _Run:
             self._note_range(self._spent - spent, took_s)
             if is_compared and 4 * took_s < self._left_s():
                 self._range_rows = min(2 * self._range_rows, _RANGE_ROWS_MAX)
-        self._note_pace()
+        self._note_pace(is_through=is_through)
 
     def _note_range(self, rows: int, took_s: float) -> None:
         """How many rows one comparison has in a run's seconds: many tiny ranges do not tell it."""
@@ -182,10 +184,12 @@ class _Run:
         self._rows_at_once = max(self._rows_at_once, int(rows * limit_s / took_s))
         self.proofs = self.proofs.model_copy(update={"rows_at_once": self._rows_at_once})
 
-    def _note_pace(self) -> None:
-        """How many rows a run compares in its seconds; a few rows alone tell nothing of that."""
+    def _note_pace(self, *, is_through: bool) -> None:
+        """How many rows a run compares in its seconds; a few rows alone tell nothing of that, but
+        if they are all that there are.
+        """
         limit_s, took_s = self._budget.seconds, self._clock_s() - self._began_s
-        is_told = self._spent >= _RANGE_ROWS_MAX or not self._has_budget()
+        is_told = is_through or self._spent >= _RANGE_ROWS_MAX or not self._has_budget()
         if limit_s is not None and took_s > 0 and is_told:
             rows = int(self._spent * limit_s / took_s)
             update = {"rows_per_run": min(rows, self._budget.rows or rows)}

@@ -253,6 +253,15 @@ def test_seconds_are_looked_at_between_ranges_which_grow_if_they_are_quick(
     assert lake.proofs.rows_per_run == 555
 
 
+@ONE_SERVER
+def test_k17_a_run_that_compares_every_row_of_a_small_lake_tells_its_pace(
+    start: Callable[..., Rolling],
+) -> None:
+    lake = start("codes", each_run={"seconds": 600})
+    lake.run()
+    assert lake.pass_runs({"codes": 205}) == 1
+
+
 @pytest.mark.whole
 def test_k17_writes_in_between_and_kills_make_no_difference_and_hide_none(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
