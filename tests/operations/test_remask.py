@@ -28,6 +28,8 @@ MASKS = {
 class Masked(Lake):
     """A table in targets of some modes, whose masks change; and another one."""
 
+    is_named = True
+
     def __init__(self, server: Server, database: str, at: Path, *modes: str) -> None:
         self.table = f"{database}.person"
         super().__init__(server, database, at, modes)
@@ -50,7 +52,7 @@ class Masked(Lake):
                     "tables": [self.table],
                     "masks": masks,
                     "mode": mode,
-                    "name": f"{self.database}.{mode}",
+                    "name": f"{self.database}.{mode}" if self.is_named else self.table,
                 }
             )
             for mode in self.modes
@@ -108,6 +110,28 @@ POINTS = (
     "remask_recorded", "remask_suspended", "snapshot_begun", "snapshot_swapping",
     "after_record", "before_cut", "remask_swapped", "remask_cleaned",
 )  # fmt: skip
+
+
+class Plain(Masked):
+    """A target of its table's own name, of which a cut names no sources."""
+
+    is_named = False
+
+
+def test_k14_a_target_of_its_tables_own_name_is_searched_and_its_quarantine_cleaned(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Plain(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    lake.mask(code={"hash": {"salt": "a" * 32}}, name={"truncate": 3})
+    done = lake.remask(at_once=True)
+    assert (done.quarantine, done.files_read) == (1, 1)
+    assert {one.what for one in done.held} == {"log"}
+    assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
+    # What no mask made is named.
+    path = lake.at / lake.database / "person"
+    spark.sql(f"UPDATE delta.`{path}` SET name = 'longer' WHERE name = 'Zyx'")
+    found = [one.why for one in lake.check().held if one.what == "table"]
+    assert [why.split(" rows")[0] for why in found] == ["1"]
 
 
 @pytest.mark.parametrize(

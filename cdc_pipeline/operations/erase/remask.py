@@ -243,7 +243,8 @@ class _SoughtValues(Sought):
     masks: Mapping[str, Mapping[str, Mask]]
 
     def columns(self, target: str) -> set[str]:
-        return {*self.masks[target], *images_of(self.specs[target])[1:]}
+        masked = self.masks[target].keys() & {one.name for one in self.specs[target].columns}
+        return {*masked, *images_of(self.specs[target])[1:]} if masked else set()
 
     def count(self, target: str, rows: pa.Table) -> int:
         found = pa.repeat(pa.scalar(False), len(rows))
@@ -254,6 +255,18 @@ class _SoughtValues(Sought):
                     wrong = _is_other(column_of(rows, name, image), mask)
                     found = pc.or_(found, pc.fill_null(wrong, False))
         return int(pc.sum(found).as_py() or 0)
+
+
+def _masks_of(targets: Targets, name: str, spec: TargetSpec) -> dict[str, Mask]:
+    """By column of the target, also of columns that the source has no more."""
+    kept, masks = columns_of_lake(name, spec), dict[str, Mask]()
+    for source, of in spec.sources.items():
+        names, routes = dict(of.names), targets.routes_of(source)
+        for column in (*of.columns, *kept):
+            mask = mask_of(routes, column.name)
+            if mask is not None:
+                masks[names.get(column.name, column.name)] = mask
+    return masks
 
 
 def _is_other(values: pa.Array, mask: Mask) -> pa.Array:
@@ -281,18 +294,11 @@ def _has_other_masks(targets: Targets, rows: DecodedRows) -> bool:
 def _certify(
     config: PipelineConfig, sink: DeltaSink, batch: AdminBatch, done: Remask, *, at_once: bool
 ) -> RemaskCertificate:
-    cut, routes, remasks = batch.last_cut(), Routes(config), remasks_of(sink.paths)
+    cut, remasks = batch.last_cut(), remasks_of(sink.paths)
     known = remasks.certificate_of(done.remask_id)
-    specs = {name: cut.tables[name].spec for name in done.masks if name in cut.tables}
-    masks: dict[str, dict[str, Mask]] = {name: {} for name in specs}
-    for name, spec in specs.items():
-        for source, of in spec.sources.items():
-            names = dict(of.names)
-            for column in of.columns:
-                mask = mask_of(routes.of_table(source), column.name)
-                if mask is not None:
-                    masks[name][names.get(column.name, column.name)] = mask
     targets = targets_at(config, cut, batch.cursor)
+    by_name = targets.by_name
+    specs = {name: by_name[name].spec for name in done.masks if name in by_name}
     clean = cleaned(
         sink.paths,
         {source for spec in specs.values() for source in spec.sources},
@@ -308,7 +314,7 @@ def _certify(
         since_us=since_us(known),
         versions={} if known is None else dict(known.versions),
         specs=specs,
-        masks=masks,
+        masks={name: _masks_of(targets, name, spec) for name, spec in specs.items()},
     )
     search(config, sink, [found], at_once=at_once)
     certificate = RemaskCertificate(

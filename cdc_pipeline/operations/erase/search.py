@@ -170,7 +170,7 @@ class Search:
             if old := sum(version < first for version in versions):
                 why = f"bounds of columns, in {old:,} older files of the log"
                 self._hold([one], "log", folder / LOG_FOLDER, why, passes=True)
-            one.files_read += len(active)
+            one.files_read += len(active) if one.columns(name) else 0
         for one, rows in zip(sought, _counts(folder, state, name, sought), strict=True):
             if rows:
                 self._hold([one], "table", folder, f"{rows:,} {one.what} in the newest version")
