@@ -81,7 +81,7 @@ def command(
                 "remask",
                 lambda run: remasking.check(config, cursors=run["cursors"], table=table_name),
             )
-            show_check(settings, [] if found is None else [found], _show)
+            show_check(settings, found, _show)
             return
         if dry_run or not yes:
             told = remasking.preview(config, asked, cursors=access.cursors)

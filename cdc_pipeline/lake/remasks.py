@@ -9,19 +9,24 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.erasures import Requests, Searched
+from cdc_pipeline.lake.erasures import NameBound, Requests, Searched
 from cdc_pipeline.lake.paths import LakePaths
 
 
 class Remask(FrozenModel):
-    """`masks`: of each target's rows before, by column; without salts, as all that is recorded."""
+    """`masks`: of each target's rows before, by column; without salts, as all that is recorded.
+    `names`: of each source table, what it was called, as in `Erasure`.
+    """
 
     version: Literal[1] = 1
     remask_id: str
     source: str
     table: str
     masks: dict[str, dict[str, str]]
+    names: dict[str, dict[str, NameBound]] = Field(default_factory=dict)
     who: str = ""
     why: str = ""
 

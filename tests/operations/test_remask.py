@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ConfigError, LakeStateError, SnapshotError
+from cdc_pipeline.errors import CatalogError, ConfigError, LakeStateError, SnapshotError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.remasks import RemaskCertificate
 from cdc_pipeline.operations.erase.remask import RemaskRequest, check, preview, remask
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.operations.test_erase import BEGIN, SECRET, Killed, Lake
 from tests.servers import Server
 
@@ -29,6 +32,7 @@ class Masked(Lake):
     """A table in targets of some modes, whose masks change; and another one."""
 
     is_named = True
+    more: Mapping[str, Any] = {}
 
     def __init__(self, server: Server, database: str, at: Path, *modes: str) -> None:
         self.table = f"{database}.person"
@@ -53,6 +57,7 @@ class Masked(Lake):
                     "masks": masks,
                     "mode": mode,
                     "name": f"{self.database}.{mode}" if self.is_named else self.table,
+                    **self.more,
                 }
             )
             for mode in self.modes
@@ -64,9 +69,7 @@ class Masked(Lake):
         return remask(self.config, request, cursors=self.cursors)
 
     def check(self) -> RemaskCertificate:
-        found = check(self.config, cursors=self.cursors, table=self.table)
-        assert found is not None
-        return found
+        return check(self.config, cursors=self.cursors, table=self.table)[-1]
 
     def values(self) -> list[str]:
         """Files that hold the values but for the bounds in logs."""
@@ -116,6 +119,7 @@ class Plain(Masked):
     """A target of its table's own name, of which a cut names no sources."""
 
     is_named = False
+    more = MappingProxyType({"partition_by": ["name"]})
 
 
 def test_k14_a_target_of_its_tables_own_name_is_searched_and_its_quarantine_cleaned(
@@ -127,11 +131,91 @@ def test_k14_a_target_of_its_tables_own_name_is_searched_and_its_quarantine_clea
     assert (done.quarantine, done.files_read) == (1, 1)
     assert {one.what for one in done.held} == {"log"}
     assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
+    assert not [at for at in (lake.at / lake.database).rglob("name=*") if BEGIN in at.name]
     # What no mask made is named.
     path = lake.at / lake.database / "person"
     spark.sql(f"UPDATE delta.`{path}` SET name = 'longer' WHERE name = 'Zyx'")
     found = [one.why for one in lake.check().held if one.what == "table"]
     assert [why.split(" rows")[0] for why in found] == ["1"]
+
+
+def at(point: str, act: Callable[[], object]) -> Any:
+    """Once."""
+    left = [act]
+
+    def reached(name: str) -> None:
+        if name == point and left:
+            left.pop()()
+
+    return listening(reached)
+
+
+def die() -> None:
+    raise Killed
+
+
+def test_k14_what_older_files_hold_is_removed_later_and_by_any_name_of_the_table(
+    mysql_server: Server,
+    mysql_database: str,
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    source, target = lake.table, f"{lake.database}.mirror"
+    lake.mask(**MASKS)
+    with pytest.raises(LakeStateError, match="not in place"):
+        lake.check()
+    with pytest.raises(ConfigError, match="no snapshot can be taken"):
+        check(lake.config, cursors=lake.cursors, table=f"{lake.database}.persons")
+    told = preview(lake.config, RemaskRequest(table=source), cursors=lake.cursors)
+    assert told.targets[target].after["code"] == "hash"
+    lake.table = target
+    with at("remask_swapped", die), pytest.raises(Killed):
+        lake.remask()
+    lake.table = source
+    with pytest.raises(LakeStateError, match="not in place"):
+        lake.check()
+    with at("remask_swapped", lake.remask):  # another process is faster
+        done = lake.remask()
+    assert done.masks[target]["code"] == "hash"
+    assert (done.table, lake.values() != []) == (source, True)
+    with pytest.raises(ConfigError, match="have the masks"):
+        lake.remask()
+    unread = CatalogError("the catalog does not answer")
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaSink, "cleanup", lambda sink, _: setattr(sink, "unpublished", unread))
+        with pytest.raises(CatalogError):
+            lake.remask(at_once=True)
+    assert lake.values()
+    assert {one.what for one in lake.remask(at_once=True).held} == {"log"}
+    assert not lake.values()
+
+
+def test_k14_tables_and_quarantine_of_an_earlier_name_are_named_and_cleaned(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    row = f"('k', 'q{SECRET}', 1, '0000-00-00')"
+    lake.config = lake.config.model_copy(update={"targets": ()})
+    lake.sql(
+        "SET sql_mode = ''",
+        "CREATE TABLE pers (code VARCHAR(90) PRIMARY KEY, nick VARCHAR(90), n INT, d DATE)",
+        f"INSERT INTO pers VALUES ('x', 'x{SECRET}', 1, NULL), {row}",
+    )
+    lake.run()
+    lake.sql("ALTER TABLE pers RENAME COLUMN nick TO name", "RENAME TABLE pers TO clients")
+    lake.run()
+    lake.table = f"{lake.database}.clients"
+    rule = {"tables": [lake.table], "masks": {"name": {"truncate": 3}}}
+    rules = (TargetRule.model_validate(rule),)
+    lake.config = lake.config.model_copy(update={"targets": rules})
+    done = lake.remask(at_once=True)
+    assert (done.quarantine, list(done.masks)) == (1, [lake.table])
+    where = f"{lake.database}/pers"
+    assert {(one.what, one.where) for one in done.held if one.what != "log"} == {("table", where)}
+    assert lake.check().held == done.held
+    assert not [file for file in lake.holding(f"q{BEGIN}") if "_delta_log" not in file]
 
 
 @pytest.mark.parametrize(

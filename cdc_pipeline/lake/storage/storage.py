@@ -125,6 +125,10 @@ class Storage:
         """All below a folder, hidden ones too, in any depth; [] if it does not exist."""
         return [Path(at) / name for at, _, names in os.walk(folder) for name in names]
 
+    def folders(self, folder: Path) -> list[Path]:
+        """All below a folder, the deepest first; an object store has none."""
+        return [Path(at) for at, _, _ in os.walk(folder, topdown=False) if at != str(folder)]
+
     def written_s(self, folder: Path) -> dict[str, float]:
         """When each file right below a folder was written, by name, since the epoch."""
         written_s = {}
@@ -260,6 +264,10 @@ class _ObjectFiles(Storage):
     def files(self, folder: Path) -> list[Path]:
         at = _object(folder)
         return [folder / name[len(at.key) + 1 :] for name in at.store.sizes(at.key)]
+
+    def folders(self, folder: Path) -> list[Path]:
+        del folder
+        return []
 
     def written_s(self, folder: Path) -> dict[str, float]:
         at = _object(folder)

@@ -67,7 +67,8 @@ def search(
     """
     retention_us = round(config.sink.cut_retention.total_seconds() * 1e6)
     searching = Search(sink.paths, sought, retention_us).run()
-    if at_once:
+    if at_once and (cut := sink.last_cut()) is not None:
+        sink.cleanup(cut)  # another process may have made it
         if sink.unpublished is not None:
             raise sink.unpublished  # views still read what would be removed
         prune_cuts(sink.paths, retention=timedelta(0))

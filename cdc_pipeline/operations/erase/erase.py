@@ -454,9 +454,10 @@ def erase(
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[Certificate]:
     """Search the lake again for what was erased of a table, under any of its names, by the records
-    alone. Raises LakeStateError: an erasure is unfinished.
+    alone. Raises LakeStateError: an erasure is unfinished; ConfigError: the table is unknown.
     """
     sink, certifying = build_sink(config), []
+    (table,) = tables_named(config, [table])
     with admin_batch(
         sink, cursors=cursors, doing="check the erasures", wait_s=config.snapshot.lock_wait_s
     ) as batch:
@@ -474,6 +475,16 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
                 )
             keys = TableKeys(targets, erasure.table, erasure.names)
             certifying.append(_Certifying(config, sink, erasure, keys, done))
+        if not certifying and not any(
+            table in one.spec.sources for one in targets.by_name.values()
+        ):
+            raise ConfigError(
+                f"nothing was erased of {table}, and no target has it",
+                table=table,
+                setting="table",
+                expected="a captured table, by its present name or one that it had",
+                next_step="name a source table as schema.table",
+            )
         clean = [one.clean(before=batch.number) for one in certifying]
         found = [one.sought() for one in certifying]
         search(config, sink, found)

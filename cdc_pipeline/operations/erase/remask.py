@@ -20,17 +20,21 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from shlex import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import FixedMask, HashMask, Mask, TruncateMask
 from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.erasures import NameBound
 from cdc_pipeline.lake.long_operations import (
     OperationKind,
     claim,
@@ -39,10 +43,19 @@ from cdc_pipeline.lake.long_operations import (
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP, restated, suspension
 from cdc_pipeline.operations.backfill.rebuild import rebuild
-from cdc_pipeline.operations.erase.certify import alone, cleaned, search, searched, since_us
+from cdc_pipeline.operations.erase.certify import (
+    Cleaned,
+    alone,
+    cleaned,
+    search,
+    searched,
+    since_us,
+)
+from cdc_pipeline.operations.erase.keys import earlier_names
 from cdc_pipeline.operations.erase.search import Sought, column_of, images_of
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorStore, Suspension, TargetState
@@ -60,11 +73,13 @@ from cdc_pipeline.targets.route_checks import changed_settings
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import Targets, targets_at
+from cdc_pipeline.text.table_names import split_table_name
 
 _NOT_SEARCHED = (
     "the source, its journals, and their copies elsewhere",
     "separate lakes of backfills (--into), copies of cuts, and backups of the lake",
     "earlier versions that a bucket, or snapshots of a file system, keep of files",
+    "tables and quarantine of a name that the schema history has forgotten",
     "defaults of columns, in records of batches and the schema history",
     "what Dagster keeps: reports of verifications name keys of rows that differed",
 )
@@ -110,15 +125,26 @@ class _Remasking:
     sink: DeltaSink
 
     def __post_init__(self) -> None:
-        (self.table,) = tables_named(self.config, [self.asked.table])
         self.cut: Cut = self.batch.last_cut()
         self.states = self.cut.cursor.targets
         self.routes = Routes(self.config)
         known = {source for state in self.states.values() for source in state.source_names}
-        chosen = choose(self.config, self.cut, known, [self.table])
+        chosen = choose(self.config, self.cut, known, [self.asked.table])
         self.sources = chosen.sources
+        (asked,) = tables_named(self.config, [self.asked.table], self.states)
+        self.table = asked if asked in self.sources else self.sources[0]  # of a target
         self.known = [name for name in chosen.targets if name in self.cut.tables]
-        self.begun = _unfinished(self.sink, self.table)
+        history = SchemaHistoryFile(self.sink.paths.schema_history).read()
+        until = NameBound(seq=str(self.batch.cursor.seq), time_us=now_us())
+        self.names = {one: earlier_names(history, one, until=until) for one in self.sources}
+        named = set[str]().union(*self.names.values())
+        remasks = remasks_of(self.sink.paths)
+        self.recorded = [
+            one
+            for one in remasks.read()
+            if one.table in named or not one.masks.keys().isdisjoint(chosen.targets)
+        ]
+        self.begun = [one for one in self.recorded if remasks.certificate_of(one.remask_id) is None]
 
     def to_do(self) -> dict[str, RemaskedTarget]:
         """Targets whose rows have other masks, or wait for new rows. ConfigError: their rules
@@ -136,16 +162,18 @@ class _Remasking:
                     table=name,
                     next_step="change masks alone, and other settings under another `name`",
                 )
-            waits = self.begun is not None and name in self.begun.masks
+            waits = any(name in one.masks for one in self.begun)
             if differs or (waits and _needs_rows(self.states[name])):
                 past = _past_of(name, spec)
-                found[name] = RemaskedTarget(mode=spec.mode, before=before, after=after, past=past)
+                found[name] = RemaskedTarget(
+                    mode=spec.mode, before=_shown(before), after=_shown(after), past=past
+                )
         return found
 
     def begin(self) -> bool:
         """Suspend the targets; whether they need new rows. Raises ConfigError or LakeStateError."""
         to_do = self.to_do()
-        if not to_do and self.begun is None:
+        if not to_do and not self.begun and not (self.asked.at_once and self.recorded):
             raise ConfigError(
                 f"the rows of {self.table} have the masks of the configuration",
                 table=self.table,
@@ -170,9 +198,11 @@ class _Remasking:
                 next_step="end it at the source, with the earlier masks run the source, and repeat "
                 "this",
             )
-        if self.begun is None:
-            masks = {name: one.before for name, one in to_do.items()}
-            self._record(masks)
+        begun = {name: masks for one in self.begun for name, masks in one.masks.items()}
+        if missing := {name: one.before for name, one in to_do.items() if name not in begun}:
+            self._record(begun | missing)
+            for one in self.begun:
+                remasks_of(self.sink.paths).withdraw(one.remask_id)
         reach("remask_recorded")
         if suspended := self._suspensions(to_do):
             self.batch.suspend(suspended)
@@ -185,6 +215,7 @@ class _Remasking:
             source=self.config.name,
             table=self.table,
             masks={name: dict(of) for name, of in masks.items()},
+            names=self.names,
             who=self.asked.who,
             why=self.asked.why,
         )
@@ -225,11 +256,9 @@ def _past_of(name: str, spec: TargetSpec) -> str:
     return f"columns that the source has dropped ({', '.join(columns)})" if columns else ""
 
 
-def _unfinished(sink: DeltaSink, table: str) -> Remask | None:
-    remasks = remasks_of(sink.paths)
-    of_table = [one for one in remasks.read() if one.table == table]
-    left = [one for one in of_table if remasks.certificate_of(one.remask_id) is None]
-    return left[-1] if left else None
+def _shown(masks: Mapping[str, str]) -> dict[str, str]:
+    """Without what a salt could be tried by."""
+    return {name: "hash" if of.startswith("hash:") else of for name, of in masks.items()}
 
 
 # -- what is left of the old values ----------------------------------------------------------------
@@ -282,49 +311,117 @@ def _is_other(values: pa.Array, mask: Mask) -> pa.Array:
     return pc.is_valid(values)
 
 
-def _has_other_masks(targets: Targets, rows: DecodedRows) -> bool:
-    """Whether rows in quarantine were masked otherwise."""
-    columns = tuple(replace(column, masked="") for column in rows.schema.columns)
-    try:
-        return targets.masks.schema(replace(rows.schema, columns=columns)) != rows.schema
-    except ConfigError:
-        return True
+@dataclass(frozen=True)
+class _Certifying:
+    """A request whose new rows are in place."""
+
+    remasking: _Remasking
+    done: Remask
+    targets: Targets
+
+    @property
+    def known(self) -> RemaskCertificate | None:
+        return remasks_of(self.remasking.sink.paths).certificate_of(self.done.remask_id)
+
+    @property
+    def names(self) -> Mapping[str, Mapping[str, NameBound]]:
+        """By source table, each name that it had."""
+        return self.done.names or self.remasking.names
+
+    @property
+    def specs(self) -> dict[str, TargetSpec]:
+        by_name = self.targets.by_name
+        return {name: by_name[name].spec for name in self.done.masks if name in by_name}
+
+    def clean(self) -> Cleaned:
+        return cleaned(
+            self.remasking.sink.paths,
+            set[str]().union(*self.names.values()),
+            self.specs.keys(),
+            before=self.remasking.batch.number,
+            is_gone=partial(self._has_other_masks, is_first=self.known is None),
+        )
+
+    def _has_other_masks(self, rows: DecodedRows, *, is_first: bool) -> bool:
+        """Whether rows in quarantine were masked otherwise than those of the table now."""
+        name, place = rows.schema.full_name, max(int(one.as_py()) for one in rows.seq)
+        return any(
+            self._differs(source, rows.schema, is_first=is_first)
+            for source, names in self.names.items()
+            if source == name or (name in names and place < names[name].place)
+        )
+
+    def _differs(self, source: str, schema: TableSchema, *, is_first: bool) -> bool:
+        """By the masks of `source`. A column that was renamed since has none under its earlier
+        name: who lacks a masked column may have it so.
+        """
+        database, table = split_table_name(source)
+        columns = tuple(replace(column, masked="") for column in schema.columns)
+        plain = replace(schema, database=database, table=table, columns=columns)
+        try:
+            masked = self.targets.masks.schema(plain)
+        except ConfigError:
+            return True
+        if masked.columns != schema.columns:
+            return True
+        routes, present = self.targets.routes_of(source), set(schema.column_names)
+        return is_first and any(
+            column.name not in present and mask_of(routes, column.name) is not None
+            for spec in self.specs.values()
+            if source in spec.sources
+            for column in spec.sources[source].columns
+        )
+
+    def sought(self) -> _SoughtValues:
+        known, specs = self.known, self.specs
+        return _SoughtValues(
+            what="rows with values that no mask of theirs makes",
+            targets=specs.keys(),
+            names={*self.done.masks, *self._earlier()},
+            since_us=since_us(known),
+            versions={} if known is None else dict(known.versions),
+            specs=specs,
+            masks={name: _masks_of(self.targets, name, spec) for name, spec in specs.items()},
+        )
+
+    def _earlier(self) -> set[str]:
+        """Tables of earlier names, which no new rows reach; without those that have the masks."""
+        earlier = {name for source, of in self.names.items() for name in of if name != source}
+        masks, found = [_recorded_masks(spec) for spec in self.specs.values()], set(earlier)
+        for name, target in self.targets.by_name.items():
+            has_masks = _recorded_masks(target.spec) in masks
+            if has_masks or earlier.isdisjoint(target.spec.sources):
+                found.discard(name)
+            else:
+                found.add(name)
+        return found
+
+    def certify(self, found: Sought, clean: Cleaned) -> RemaskCertificate:
+        certificate = RemaskCertificate(
+            remask_id=self.done.remask_id,
+            masks={name: _shown(_recorded_masks(spec)) for name, spec in self.specs.items()},
+            **searched(self.remasking.config, self.done.table, found, clean, self.known),
+            not_searched=_NOT_SEARCHED,
+        )
+        remasks_of(self.remasking.sink.paths).certify(self.done.remask_id, certificate)
+        return certificate
 
 
-def _certify(
-    config: PipelineConfig, sink: DeltaSink, batch: AdminBatch, done: Remask, *, at_once: bool
-) -> RemaskCertificate:
-    cut, remasks = batch.last_cut(), remasks_of(sink.paths)
-    known = remasks.certificate_of(done.remask_id)
-    targets = targets_at(config, cut, batch.cursor)
-    by_name = targets.by_name
-    specs = {name: by_name[name].spec for name in done.masks if name in by_name}
-    clean = cleaned(
-        sink.paths,
-        {source for spec in specs.values() for source in spec.sources},
-        specs.keys(),
-        before=batch.number,
-        is_gone=partial(_has_other_masks, targets),
-    )
+def _recorded_masks(spec: TargetSpec) -> Mapping[str, str]:
+    return spec.shape.masks if spec.shape else {}
+
+
+def _certify(remasking: _Remasking, *, at_once: bool = False) -> list[RemaskCertificate]:
+    """Of all requests for the table, oldest first."""
+    config, cut, cursor = remasking.config, remasking.cut, remasking.batch.cursor
+    targets = targets_at(config, cut, cursor)
+    certifying = [_Certifying(remasking, one, targets) for one in remasking.recorded]
+    clean = [one.clean() for one in certifying]
     reach("remask_cleaned")
-    found = _SoughtValues(
-        what="rows with values that no mask of theirs makes",
-        targets=specs.keys(),
-        names=done.masks.keys(),
-        since_us=since_us(known),
-        versions={} if known is None else dict(known.versions),
-        specs=specs,
-        masks={name: _masks_of(targets, name, spec) for name, spec in specs.items()},
-    )
-    search(config, sink, [found], at_once=at_once)
-    certificate = RemaskCertificate(
-        remask_id=done.remask_id,
-        masks={name: dict(spec.shape.masks) if spec.shape else {} for name, spec in specs.items()},
-        **searched(config, done.table, found, clean, known),
-        not_searched=_NOT_SEARCHED,
-    )
-    remasks.certify(done.remask_id, certificate)
-    return certificate
+    found = [one.sought() for one in certifying]
+    search(config, remasking.sink, found, at_once=at_once)
+    parts = zip(certifying, found, clean, strict=True)
+    return [one.certify(of_one, of_it) for one, of_one, of_it in parts]
 
 
 # -- the operation ---------------------------------------------------------------------------------
@@ -369,9 +466,8 @@ def remask(
     reach("remask_swapped")
     _forget_side_lakes(config, sink)
     with locked() as batch, alone(sink, at_once=asked.at_once):
-        done = _unfinished(sink, table)
-        assert done is not None
-        return _certify(config, sink, batch, done, at_once=asked.at_once)
+        remasking = _Remasking(config, asked, batch, sink)
+        return _certify(remasking, at_once=asked.at_once)[-1]
 
 
 def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink) -> None:
@@ -382,20 +478,20 @@ def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink) -> None:
             claim(config, kind, stack, matches=lambda _: False, cut=sink.last_cut())
 
 
-def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> RemaskCertificate | None:
-    """Search the lake again for values from before a table's last new masks; None: it got none.
-    Raises LakeStateError: they are not in place.
+def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[RemaskCertificate]:
+    """Search the lake again for values from before each of a table's new masks. Raises
+    LakeStateError: they are not in place; ConfigError: as `remask`.
     """
     sink = build_sink(config)
-    (table,) = tables_named(config, [table])
     with admin_batch(
         sink, cursors=cursors, doing="check the masks", wait_s=config.snapshot.lock_wait_s
     ) as batch:
-        if _unfinished(sink, table) is not None:
+        remasking = _Remasking(config, RemaskRequest(table=table), batch, sink)
+        if remasking.begun or remasking.to_do():
+            command = f"cdc-pipeline remask {config.name} --table {quote(remasking.table)}"
             raise LakeStateError(
                 "the new masks are not in place",
-                table=table,
-                next_step=f"`cdc-pipeline remask {config.name} --table {table}` goes on",
+                table=remasking.table,
+                next_step=f"`{command}` brings them",
             )
-        done = [one for one in remasks_of(sink.paths).read() if one.table == table]
-        return _certify(config, sink, batch, done[-1], at_once=False) if done else None
+        return _certify(remasking)

@@ -128,15 +128,16 @@ def column_of(rows: pa.Table, name: str, image: str) -> pa.Array:
 
 @dataclass
 class Search:
-    """`removable`: files that no newest version needs."""
+    """`removable`: files that no newest version needs, and folders of partitions, deepest first."""
 
     paths: LakePaths
     sought: Sequence[Sought]
     retention_us: int
     removable: list[Path] = field(default_factory=list)
+    removable_folders: list[Path] = field(default_factory=list)
 
     def run(self) -> Search:
-        self.removable = []
+        self.removable, self.removable_folders = [], []
         for one in self.sought:
             one.held, one.files_read = [], 0
         for name in sorted({name for one in self.sought for name in one.targets}):
@@ -183,6 +184,12 @@ class Search:
             is_data = ".parquet" in file.name and not file.name.endswith(".crc")
             if is_data and LOG_FOLDER not in file.parts and at not in active:
                 others[file.name.startswith((".", "_"))].append(file)
+        needed = {at for one in active for at in (folder / one).parents}
+        left = [at for at in storage_of(folder).folders(folder) if "=" in at.name]
+        if left := [at for at in left if at not in needed]:
+            why = f"{len(left):,} folders of values that no newest version has, by their names"
+            self._hold(sought, "files", folder, why)
+            self.removable_folders += left
         for is_hidden, files in others.items():
             if files:
                 why = f"{len(files):,} {'hidden' if is_hidden else 'older'} files that no newest "
@@ -216,6 +223,9 @@ class Search:
         for file in self.removable:
             for at in (file, file.with_name(f".{file.name}.crc")):
                 storage_of(at).remove(at)
+        for at in self.removable_folders:
+            with suppress(OSError):  # another file is in it
+                at.rmdir()
 
 
 def _counts(folder: Path, state: TableState, name: str, sought: Sequence[Sought]) -> list[int]:
