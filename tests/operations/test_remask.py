@@ -218,6 +218,32 @@ def test_k14_tables_and_quarantine_of_an_earlier_name_are_named_and_cleaned(
     assert not [file for file in lake.holding(f"q{BEGIN}") if "_delta_log" not in file]
 
 
+class Narrow(Masked):
+    """Its second target has no names."""
+
+    def mask(self, **masks: Any) -> None:
+        super().mask(**masks)
+        first, second = self.config.targets
+        left = {name: mask for name, mask in second.masks.items() if name != "name"}
+        columns = second.columns.model_copy(update={"exclude": ("name",)})
+        second = second.model_copy(update={"masks": left, "columns": columns})
+        self.config = self.config.model_copy(update={"targets": (first, second)})
+
+
+def test_k14_a_target_whose_masks_change_while_others_wait_is_in_the_certificate(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Narrow(mysql_server, mysql_database, tmp_path / "lake", "mirror", "soft_delete")
+    lake.mask(name={"truncate": 3})
+    with at("remask_recorded", die), pytest.raises(Killed):
+        lake.remask()
+    lake.mask(name={"truncate": 3}, code={"hash": {"salt": "a" * 32}})
+    done = lake.remask(without_past=True, at_once=True)
+    assert set(done.masks) == {f"{lake.database}.{mode}" for mode in lake.modes}
+    assert not [file for file in lake.values() if "quarantine" not in file]
+    assert len(check(lake.config, cursors=lake.cursors, table=lake.table)) == 1
+
+
 @pytest.mark.parametrize(
     ("modes", "points"),
     [
