@@ -19,7 +19,8 @@ from cdc_pipeline.position.position import Position
 SUSPENDED_NOTE: Final = "suspended"
 # of a loaded table that could not be swapped in: the target is as it was
 SNAPSHOT_FAILED_NOTE: Final = "snapshot_failed"
-# the cause of a suspension, by which a person has given up the rows that have earlier masks
+MASKS_CHANGED: Final = "its masks changed, and its rows have the earlier ones"
+# the same, where a person has given up the rows that have earlier masks
 PAST_GIVEN_UP: Final = "its masks changed; its past is given up"
 UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog rejects
 
@@ -61,6 +62,19 @@ def restated(before: Suspension, made: Suspension) -> Suspension:
             name: getattr(made, name) for name in ("error", "what", "needs_snapshot", "next_step")
         }
     )
+
+
+def beside(before: Suspension | None, made: Suspension) -> Suspension:
+    """By a changed rule; what it was suspended for before is still so if the rule is restored."""
+    if before is None:
+        return made
+    own = before.what
+    for changed in (MASKS_CHANGED, PAST_GIVEN_UP, made.what):
+        own = own.removesuffix(changed).removesuffix("; ")
+    both = restated(before, made)
+    if not own:
+        return both
+    return both.model_copy(update={"error": before.error, "what": f"{own}; {made.what}"})
 
 
 def cause_of(error: CdcError) -> str:

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from pydantic import Field
@@ -251,6 +251,13 @@ class TargetSpec(FrozenModel):
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """Of the target `name`, by name."""
         return self.sources or {name: RecordedSource(columns=self.columns, key=self.key)}
+
+    def masks_of(self, name: str, masks: Mapping[str, str]) -> dict[str, str]:
+        """Those of `masks`, by column, of which the target `name` or its sources have a column."""
+        columns = {column.name.lower() for column in self.columns}
+        for source in self.sources_of(name).values():
+            columns.update(column.name.lower() for column in source.columns)
+        return {column: mask for column, mask in masks.items() if column in columns}
 
     def expanded(self, name: str) -> TargetSpec:
         """With its source tables written out."""

@@ -4,7 +4,8 @@ Rules:
 - All mistakes are reported at once, each with its path in the file.
 - A target's mode and shape are fixed by its existing rows. A rule that differs now needs a new
   target, or a new snapshot of the old one. Only `cluster_by`, which affects the layout of files,
-  may change; it applies to tables created afterwards.
+  may change; it applies to tables created afterwards. So may masks of columns that neither the
+  target nor its sources have, and masks of a target whose tables were dropped: it gets no row.
 - Columns are checked if they are known: those of recorded tables. The rest is checked at a table's
   first rows.
 """
@@ -41,6 +42,10 @@ _NAME_OR_FOLDER = (
 _REMASK = (
     "apply them to the rows that are there: `cdc-pipeline remask {source} --table {table}`; or "
     "restore the earlier ones, or give the rule another `name`"
+)
+_RESTORE = (
+    "restore the earlier ones: the target follows a renamed table, and nothing brings its rows "
+    "again; or give the rule another `name`"
 )
 
 
@@ -188,39 +193,63 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
 
 def changed_rule(routes: Routes, cut: Cut, name: str) -> CdcError | None:
     """Why a target of a cut gets no row by its present rule but in a new table."""
+    route, spec = route_of_recorded(routes, cut, name), cut.tables[name].spec
+    if route is None:
+        return None
+    differs, _ = changed_settings(name, spec, route.rule)
+    only_masks, follows = differs.keys() == {"masks"}, cut.cursor.targets[name].origin is not None
+    if not differs or (only_masks and all(one.gone for one in spec.sources_of(name).values())):
+        return None
+    next_step = _NAME_OR_FOLDER
+    if only_masks:
+        next_step = _RESTORE if follows else _REMASK
+    return ConfigError(
+        f"the rows of target {name} were written under another rule: {', '.join(differs)} changed",
+        table=route.source,
+        setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
+        expected="; ".join(f"{setting}: {before}" for setting, (before, _) in differs.items()),
+        got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
+        next_step=next_step.format(source=cut.cursor.source, table=quote(route.source)),
+    )
+
+
+def route_of_recorded(routes: Routes, cut: Cut, name: str) -> Route | None:
+    """Of a target of a cut; None if no captured table leads to it. A renamed table's target is
+    still that of the rule under which it began.
+    """
     spec, origin = cut.tables[name].spec, cut.cursor.targets[name].origin
-    # A renamed table's target is still that of the rule under which it began.
     leads_to, sources = (
         (name, list(spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
     )
-    for source in routes.sources_of(leads_to, sources):
-        route = next(route for route in routes.of_table(source) if route.target == leads_to)
-        differs, _ = changed_settings(spec, route.rule)
-        if differs:
-            return ConfigError(
-                f"the rows of target {name} were written under another rule: "
-                f"{', '.join(differs)} changed",
-                table=source,
-                setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
-                expected="; ".join(
-                    f"{setting}: {before}" for setting, (before, _) in differs.items()
-                ),
-                got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
-                next_step=_REMASK.format(source=cut.cursor.source, table=quote(source))
-                if differs.keys() == {"masks"}
-                else _NAME_OR_FOLDER,
-            )
-    return None
+    leading = routes.sources_of(leads_to, sources)[:1]
+    return next(
+        (one for source in leading for one in routes.of_table(source) if one.target == leads_to),
+        None,
+    )
 
 
 def changed_settings(
-    spec: TargetSpec, rule: TargetRule
+    name: str, spec: TargetSpec, rule: TargetRule
 ) -> tuple[dict[str, tuple[str, str]], tuple[dict[str, str], dict[str, str]]]:
     """Of a target's rule since its rows were written: as texts before and after, by setting; and
-    the masks before and after.
+    the masks before and after. A mask counts where there is such a column.
     """
-    before, after = spec.shape or RecordedShape(), recorded_shape(rule) or RecordedShape()
+    before, after = (
+        shape.model_copy(update={"masks": spec.masks_of(name, shape.masks)})
+        for shape in (spec.shape or RecordedShape(), recorded_shape(rule) or RecordedShape())
+    )
     return _differences(before, after), (before.masks, after.masks)
+
+
+def with_present_masks(routes: Routes, cut: Cut, name: str) -> TargetSpec:
+    """What is recorded of a target; a column that comes has the present mask from the first."""
+    spec, route = cut.tables[name].spec, route_of_recorded(routes, cut, name)
+    now = None if route is None else recorded_shape(route.rule)
+    if route is None or now == spec.shape or changed_rule(routes, cut, name) is not None:
+        return spec
+    masks = {} if now is None else now.masks
+    shape = (spec.shape or RecordedShape()).model_copy(update={"masks": masks})
+    return spec.model_copy(update={"shape": shape if shape != RecordedShape() else None})
 
 
 def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple[str, str]]:

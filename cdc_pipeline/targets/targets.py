@@ -36,7 +36,7 @@ from cdc_pipeline.schema.evolution.statement_context import Shadow
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.masks import Masks
-from cdc_pipeline.targets.route_checks import check_recorded
+from cdc_pipeline.targets.route_checks import check_recorded, with_present_masks
 from cdc_pipeline.targets.routes import Route, Routes
 from cdc_pipeline.targets.shape import shape_rows
 from cdc_pipeline.targets.table_filter import TableFilter
@@ -295,7 +295,7 @@ def targets_at(
     if cut is None:
         return targets
     check_recorded(routes, cut)
-    recorded = targets.having(*(_recorded(cut, name) for name in cut.tables))
+    recorded = targets.having(*(_recorded(routes, cut, name) for name in cut.tables))
     return _with_suspensions(recorded, cut.cursor.targets)
 
 
@@ -315,12 +315,13 @@ def _with_suspensions(targets: Targets, states: Mapping[str, TargetState]) -> Ta
     )
 
 
-def _recorded(cut: Cut, name: str) -> Target:
+def _recorded(routes: Routes, cut: Cut, name: str) -> Target:
     table, state = cut.tables[name], cut.cursor.targets[name]
     if state.suspended is not None:
         state = state.model_copy(update={"exact": False})
     rescued = tuple(table.rescued_ever) if table.rescues else None
-    return Target(state, table.spec.expanded(name), rescued=rescued)
+    spec = with_present_masks(routes, cut, name).expanded(name)
+    return Target(state, spec, rescued=rescued)
 
 
 def new_state(targets: Targets, route: Route, *, partial: bool) -> TargetState:

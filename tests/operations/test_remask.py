@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,11 +11,24 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import CatalogError, ConfigError, LakeStateError, SnapshotError
+from cdc_pipeline.errors import (
+    CatalogError,
+    ConfigError,
+    LakeStateError,
+    RowsDifferError,
+    SnapshotError,
+    TargetSuspendedError,
+)
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.long_operations import operation_ids
 from cdc_pipeline.lake.remasks import RemaskCertificate
+from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspension
 from cdc_pipeline.operations.erase.remask import RemaskRequest, check, preview, remask
+from cdc_pipeline.operations.reset import reset
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.operations.test_erase import BEGIN, SECRET, Killed, Lake
 from tests.servers import Server
@@ -301,8 +315,7 @@ def test_k14_a_rebuild_masks_the_past_and_a_plain_snapshot_never_loses_it(
     with pytest.raises(SnapshotError, match="would lose its past"):
         take_snapshot(lake.config, cursors=lake.cursors)
     done = lake.remask(from_log=True, at_once=True)
-    # The snapshot that was refused has left its side lake, whose rows are masked.
-    assert {one.what for one in done.held} == {"log", "state"}
+    assert {one.what for one in done.held} == {"log"}
     assert not lake.values()
     # A date that is dropped keeps no row in quarantine; a change that is masked begins no version.
     counts = {}
@@ -311,3 +324,172 @@ def test_k14_a_rebuild_masks_the_past_and_a_plain_snapshot_never_loses_it(
         assert set(lengths) == {64}, mode
         counts[mode] = len(lengths)
     assert counts == {"soft_delete": 3, "history": 3, "changelog": 5}
+
+
+def _dying(at: str) -> AbstractContextManager[None]:
+    def die(reached: str) -> None:
+        if reached == at:
+            raise Killed
+
+    return listening(die)
+
+
+def _cursor(lake: Lake) -> CursorState:
+    cursor = lake.cursors.read()
+    assert cursor is not None
+    return cursor
+
+
+HASHED = {"code": {"hash": {"salt": "a" * 32}}}
+
+
+def test_k4_a_history_that_waits_for_its_masks_leaves_the_snapshots_of_others_alone(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "history")
+    other = f"{lake.database}.other"
+    lake.sql("INSERT INTO other VALUES (1)")
+    lake.run()
+    lake.mask(**HASHED)
+    with _dying("remask_suspended"), pytest.raises(Killed):
+        lake.remask(from_log=True)
+    reset(lake.config, cursors=lake.cursors, tables=(other,), who="me")
+    with pytest.raises(SnapshotError, match="would lose its past") as refused:
+        take_snapshot(lake.config, cursors=lake.cursors)
+    assert f"remask crm --table {lake.table}" in str(refused.value.next_step)
+    assert not _cursor(lake).targets[other].partial
+    assert not operation_ids(lake.config)
+
+
+def test_k4_k14_a_mask_of_a_pattern_changes_the_tables_that_have_the_column_and_one_goes_first(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Lake(mysql_server, mysql_database, tmp_path / "lake")
+    lake.sql(
+        "CREATE TABLE a (id INT PRIMARY KEY, email VARCHAR(50))",
+        "CREATE TABLE b (id INT PRIMARY KEY, email VARCHAR(50))",
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO a VALUES (1, 'aaaaaaa')",
+        "INSERT INTO c VALUES (1, 1)",
+    )
+    lake.run()
+    rule = {"tables": [f"{lake.database}.*"], "masks": {"email": {"truncate": 2}}}
+    lake.config = lake.config.model_copy(update={"targets": (TargetRule.model_validate(rule),)})
+    request = RemaskRequest(table=f"{lake.database}.a", who="me")
+    remask(lake.config, request, cursors=lake.cursors)
+    held = _cursor(lake).suspended
+    assert list(held) == [f"{lake.database}.b"]
+    assert f"remask crm --table {lake.database}.b" in held[f"{lake.database}.b"].next_step
+    lake.sql("ALTER TABLE c ADD email VARCHAR(50)", "INSERT INTO c VALUES (2, 2, 'ccccccc')")
+    for _ in range(2):  # the masks of c are those of its rows
+        with pytest.raises(TargetSuspendedError, match="1 table is suspended"):
+            lake.run()
+    assert lake.rows(spark, "a", "email") == [("aa",)]
+    assert lake.rows(spark, "c", "email") == [("cc",), (None,)]
+
+
+def test_k14_a_target_whose_rows_differ_stays_so_when_masks_come_and_go(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    name = f"{lake.database}.mirror"
+    with admin_batch(build_sink(lake.config), cursors=lake.cursors, doing="test") as batch:
+        differs = suspension(
+            RowsDifferError("rows differ", table=name),
+            batch_number=batch.number,
+            at=batch.cursor.position,
+            epoch=batch.cursor.epoch,
+        )
+        batch.suspend({name: differs})
+    lake.mask(**HASHED)
+    with _dying("remask_suspended"), pytest.raises(Killed):
+        lake.remask()
+    for masks in (HASHED, {}):
+        lake.mask(**masks)
+        with pytest.raises(TargetSuspendedError):
+            lake.run()
+        held = _cursor(lake).suspended[name]
+        assert (held.error, held.what.split("; ")[0]) == ("RowsDifferError", "rows differ")
+    lake.mask(**HASHED)
+    lake.remask()
+    assert not _cursor(lake).suspended
+
+
+def test_k14_other_causes_of_a_suspension_are_told_beside_the_masks(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    """And masks that reach the rows by a plain snapshot are still searched for."""
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    name = f"{lake.database}.mirror"
+    with admin_batch(build_sink(lake.config), cursors=lake.cursors, doing="test") as batch:
+        gone = suspension(
+            LakeStateError("it is damaged", table=name),
+            batch_number=batch.number,
+            at=batch.cursor.position,
+            epoch=batch.cursor.epoch,
+            needs_snapshot=True,
+        )
+        batch.suspend({name: gone})
+    lake.mask(**HASHED)
+    for _ in range(2):
+        with pytest.raises(TargetSuspendedError):
+            lake.run()
+        held = _cursor(lake).suspended[name]
+        assert held.what == f"it is damaged; {MASKS_CHANGED}"
+        assert f"remask crm --table {lake.table}" in held.next_step
+    take_snapshot(lake.config, cursors=lake.cursors, tables=[lake.table])
+    with pytest.raises(LakeStateError, match="not in place"):
+        lake.check()
+    assert {one.what for one in lake.remask().held} == {"files", "log"}
+
+
+def test_k14_what_gets_no_new_rows_is_refused_before_anything_is_suspended(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    lake.sql("DROP TABLE person")
+    lake.mask(**HASHED)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="no snapshot can bring new rows"):
+            lake.remask()
+        assert not _cursor(lake).suspended
+        lake.mask()
+        lake.run()
+        lake.mask(**HASHED)
+        lake.run()  # the target of a dropped table gets no row
+    lake.sql(
+        "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100))",
+        "INSERT INTO person VALUES ('new', 'x')",
+    )
+    lake.run()
+    assert lake.rows(spark, "mirror", "length(code)", "name") == [(64, "x")]
+    lake.run()
+
+
+def test_k14_a_target_that_follows_a_renamed_table_keeps_its_masks(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    changes = lake.config.schema_changes.model_copy(update={"rename_table": "follow"})
+    lake.config = lake.config.model_copy(update={"schema_changes": changes})
+    lake.sql("RENAME TABLE person TO people")
+    lake.run()
+    lake.mask(**HASHED)
+    with pytest.raises(ConfigError, match="masks changed") as refused:
+        lake.run()
+    assert "follows a renamed table" in str(refused.value.next_step)
+    assert not _cursor(lake).suspended
+
+
+@pytest.mark.whole
+def test_k14_a_rebuild_that_was_killed_begins_again_with_masks_that_changed_once_more(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "history", "changelog")
+    lake.mask(**HASHED)
+    with _dying("snapshot_caught_up"), pytest.raises(Killed):
+        lake.remask(from_log=True)
+    lake.mask(code={"hash": {"salt": "b" * 32}})
+    lake.remask(from_log=True)
+    assert not _cursor(lake).suspended
+    assert not operation_ids(lake.config)

@@ -176,6 +176,9 @@ class _Rebuild:
                     if state.operation_id.endswith(self._mark(chosen))
                     and state.targets == chosen.targets
                 ]
+                if same and (why := self._other_rules(*same[0])):
+                    self.main.observer.step(f"starting the rebuild again{why}")
+                    same.pop()[0].remove()
                 if same:
                     folder, state = same[0]
                 else:
@@ -235,6 +238,11 @@ class _Rebuild:
             cursor=cursor_state(self.config.name, identity, first, epoch=cursor.epoch),
             time_us=now_us(),
         )
+
+    def _other_rules(self, folder: OperationFolder, state: Operation) -> str:
+        side = SnapshotLake(self.config, folder, state, run_id=self.run_id)
+        side.open()
+        return side.other_rules()
 
     # -- replaying it ------------------------------------------------------------------------------
 

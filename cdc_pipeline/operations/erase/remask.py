@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -29,7 +29,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.config.target_config import FixedMask, HashMask, Mask, TruncateMask
 from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.fault_points import reach
@@ -45,7 +45,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP, restated, suspension
+from cdc_pipeline.lake.suspensions import MASKS_CHANGED, PAST_GIVEN_UP, beside, suspension
 from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.operations.erase.certify import (
     Cleaned,
@@ -64,12 +64,12 @@ from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import choose
 from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.run.recovery import recover
-from cdc_pipeline.run.wiring import build_sink
+from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.replace.content import columns_of_lake
 from cdc_pipeline.targets.masks import mask_of
-from cdc_pipeline.targets.route_checks import changed_settings
+from cdc_pipeline.targets.route_checks import changed_rule, changed_settings, route_of_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import Targets, targets_at
@@ -155,7 +155,7 @@ class _Remasking:
             spec = self.cut.tables[name].spec
             leading = (self.routes.of_table(one) for one in self.sources)
             rule = next(one.rule for routes in leading for one in routes if one.target == name)
-            differs, (before, after) = changed_settings(spec, rule)
+            differs, (before, after) = changed_settings(name, spec, rule)
             if set(differs) - {"masks"}:
                 raise ConfigError(
                     f"more than masks changed of target {name}: {', '.join(differs)}",
@@ -189,6 +189,8 @@ class _Remasking:
                 next_step="rebuild it from the log, with its past: `--rebuild`, if journals reach "
                 "back to the table's creation; or give that up: `--without-past`",
             )
+        if to_do and not self.asked.from_log:
+            self._check_shown()
         parking = self.sink.parking(epoch=self.cut.cursor.epoch, open_xa=self.cut.cursor.open_xa)
         if any(map(parking.holds_rows_of, self.sources)):
             raise LakeStateError(
@@ -222,26 +224,49 @@ class _Remasking:
         remasks_of(self.sink.paths).put(new.remask_id, new)
 
     def _suspensions(self, names: Collection[str]) -> dict[str, Suspension | None]:
-        cursor, found = self.batch.cursor, dict[str, Suspension | None]()
+        """Of `names`, and of others whose masks changed: they wait for theirs (K4)."""
         gives_up = self.asked.without_past and not self.asked.from_log
-        error = ConfigError(
-            PAST_GIVEN_UP if gives_up else "its masks changed, and its rows have the earlier ones",
-            next_step=f"`cdc-pipeline remask {self.config.name} --table {self.table}` goes on",
-        )
-        for name in names:
-            made = suspension(
-                error,
-                batch_number=self.batch.number,
-                at=cursor.position,
-                epoch=cursor.epoch,
-                needs_snapshot=True,
-            )
+        tables = dict.fromkeys(names, (self.table, PAST_GIVEN_UP if gives_up else MASKS_CHANGED))
+        for name in self.cut.tables.keys() - set(self.known):
+            route = route_of_recorded(self.routes, self.cut, name)
+            changed = changed_rule(self.routes, self.cut, name)
+            if route is None or changed is None or self.states[name].origin is not None:
+                continue
+            if changed.setting == f"{route.setting}.masks":
+                tables[name] = route.source, MASKS_CHANGED
+        cursor, found = self.batch.cursor, dict[str, Suspension | None]()
+        for name, (table, what) in tables.items():
             before = self.states[name].suspended
-            if before is None:
+            command = f"cdc-pipeline remask {self.config.name} --table {quote(table)}"
+            made = beside(
+                before,
+                suspension(
+                    ConfigError(what, next_step=f"`{command}` goes on"),
+                    batch_number=self.batch.number,
+                    at=cursor.position,
+                    epoch=cursor.epoch,
+                    needs_snapshot=True,
+                ),
+            )
+            if made != before:
                 found[name] = made
-            elif not before.needs_snapshot or before.what != made.what:
-                found[name] = restated(before, made)
         return found
+
+    def _check_shown(self) -> None:
+        """ConfigError: no snapshot can bring rows of the table."""
+        if not isinstance(self.config.source, LiveSourceConfig):
+            why, shown = "an archive shows no rows", None
+        else:
+            with closing(build_source(self.config)) as source:
+                why, shown = "the server does not show it", source.tables()
+        if shown is None or set(self.sources) - set(shown):
+            raise ConfigError(
+                f"no snapshot can bring new rows of {self.table}: {why}",
+                table=self.table,
+                expected="a table of the source's server that the account may SELECT from",
+                next_step="rebuild it from the log: `--rebuild`, if journals reach back to the "
+                "table's creation; or restore the earlier masks, with which runs go on",
+            )
 
 
 def _needs_rows(state: TargetState) -> bool:
@@ -464,18 +489,27 @@ def remask(
     elif is_needed:
         take_snapshot(config, tables=[table], **how)
     reach("remask_swapped")
-    _forget_side_lakes(config, sink)
+    _forget_side_lakes(config, sink, set(remasking.sources))
     with locked() as batch, alone(sink, at_once=asked.at_once):
         remasking = _Remasking(config, asked, batch, sink)
         return _certify(remasking, at_once=asked.at_once)[-1]
 
 
-def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink) -> None:
-    """Of operations that a killed process left when their tables were swapped in."""
+def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink, sources: set[str]) -> None:
+    """Of operations that a killed process left when their tables were swapped in, or that would
+    bring rows with earlier masks.
+    """
     with ExitStack() as stack, operations_lock(config):
-        kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild")
+        kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild", "reread", "gap")
         for kind in kinds:
-            claim(config, kind, stack, matches=lambda _: False, cut=sink.last_cut())
+            claim(
+                config,
+                kind,
+                stack,
+                matches=lambda one: not one.is_over and not sources.isdisjoint(one.sources),
+                cut=sink.last_cut(),
+                restart=lambda _: None,
+            )
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[RemaskCertificate]:

@@ -27,7 +27,7 @@ from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.run.plan.needs_snapshot import TableChoice
+from cdc_pipeline.run.plan.needs_snapshot import TableChoice, past_lost
 from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -66,6 +66,12 @@ class SnapshotBegin:
             yield self._start(chosen, stack)
 
     def _start(self, chosen: TableChoice, stack: ExitStack) -> Started:
+        _, cut = self.main.state()
+        if lost := past_lost(self.main.config, cut, chosen.targets):
+            assert cut is not None
+            sources = {one for name in lost for one in cut.cursor.targets[name].source_names}
+            self.refused = tuple(sorted(sources.intersection(chosen.sources)))
+            raise next(iter(lost.values()))
         for _ in range(TRIES_MAX):
             cursor = self._cursor(chosen)
             exact = self._exact(self.source.schemas(chosen.sources))

@@ -26,6 +26,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
     CdcError,
+    ConfigError,
     JournalMissingError,
     PositionError,
     SnapshotError,
@@ -46,6 +47,7 @@ from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.decided import created_in_log
+from cdc_pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import Targets, targets_at
 
@@ -119,6 +121,15 @@ class SnapshotLake(SideLake):
         self.recover()
         self._find_leftover()
 
+    def other_rules(self) -> str:
+        """Why what is left in the lake is no use: its rows have other filters or masks (K14)."""
+        try:
+            if self.cut is not None:
+                check_recorded(Routes(self.config), self.cut)
+        except ConfigError as error:
+            return f": {error.what}"
+        return ""
+
     @property
     def stands_at_begin(self) -> bool:
         """Whether nothing was captured yet."""
@@ -135,12 +146,12 @@ class SnapshotLake(SideLake):
             state = cut.cursor.targets.get(name)
             suspension = state.suspended if state is not None else None
             if suspension is not None:
-                self._leave(
+                self.leave(
                     name,
                     SnapshotError(f"{suspension.what}", next_step=suspension.next_step or None),
                 )
             elif state is None or state.partial or name not in cut.tables:
-                self._leave(
+                self.leave(
                     name,
                     SnapshotError(
                         "the table was recreated in the log while its snapshot was being taken"
@@ -149,20 +160,20 @@ class SnapshotLake(SideLake):
             elif state.origin is not None or any(
                 one.gone for one in cut.tables[name].spec.sources_of(name).values()
             ):
-                self._leave(
+                self.leave(
                     name,
                     SnapshotError(
                         "its source table was dropped or renamed while its snapshot was being taken"
                     ),
                 )
 
-    def _leave(self, target: str, error: CdcError) -> None:
+    def leave(self, target: str, error: CdcError) -> None:
         error.table = error.table or target
         self.left.setdefault(target, error)
 
     def leave_source(self, source: str, error: CdcError) -> None:
         for name in self.targets_of(source):
-            self._leave(name, error)
+            self.leave(name, error)
 
     def targets_of(self, source: str) -> list[str]:
         routes = Routes(self.config).of_table(source)
@@ -214,17 +225,17 @@ class SnapshotLake(SideLake):
             raise log_is_gone(self.state.source, at, error) from error
         except UnknownXaError as error:  # prepared before an exact view, and not in it
             for name in self.state.targets:
-                self._leave(name, error)
+                self.leave(name, error)
             return
         except CdcError as error:
             if error.retryable or error.table is None:
                 raise
             for name in self.state.targets:  # no other table was left to go on with
-                self._leave(name, error)
+                self.leave(name, error)
             return
         if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
-                self._leave(
+                self.leave(
                     name,
                     SnapshotError("another server answers than the one whose tables were read"),
                 )

@@ -49,12 +49,11 @@ from cdc_pipeline.run.plan.needs_snapshot import (
     apart_from,
     choose,
     needing,
+    past_lost,
     suspended_still,
     targets_of,
 )
 from cdc_pipeline.run.plan.unmatched import nothing_matched
-from cdc_pipeline.targets.route_checks import check_recorded
-from cdc_pipeline.targets.routes import Routes
 
 _GONE_NOTE: Final = "snapshot_gone"  # a table was dropped or renamed before it was read
 
@@ -265,27 +264,19 @@ class _Snapshot:
             for name in state.exact
             if name not in progress.tables or not progress.tables[name].is_done
         ]
-        why = self._other_rules(side)
+        why = side.other_rules()
         if side.cut is None or unread or why:
             # Nothing was read, or the view cannot be opened again, or the filters or masks changed
             # (K14).
             self.main.observer.step(f"starting the snapshot {state.operation_id} again{why}")
             folder.remove()
             return
+        for name, error in past_lost(side.config, self.main.state()[1], state.targets).items():
+            side.leave(name, error)
         self.main.observer.operation_began(state, resumed=True)
         self._done.resumed.append(state.operation_id)
         self.source.check_log(side)
         self._fill(side, None)
-
-    def _other_rules(self, side: SnapshotLake) -> str:
-        cut = side.cut
-        if cut is None:
-            return ""
-        try:
-            check_recorded(Routes(side.config), cut)
-        except ConfigError as error:
-            return f": {error.what}"
-        return ""
 
     def _side(self, folder: OperationFolder, state: Operation) -> SnapshotLake:
         return SnapshotLake(self.main.config, folder, state, run_id=self.main.run_id)

@@ -20,15 +20,18 @@ import pyarrow as pa
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SnapshotError
+from cdc_pipeline.lake.long_operations import new_operation_id
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.lake.remasks import Remask, remasks_of
 from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch
-from cdc_pipeline.sink.replace.content import replacement
+from cdc_pipeline.run.plan.needs_snapshot import past_lost
+from cdc_pipeline.sink.replace.content import masks_in, replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
-from cdc_pipeline.targets.targets import targets_at
+from cdc_pipeline.targets.targets import Targets, targets_at
 
 _SUPERSEDED = "a new snapshot replaced the table"
 
@@ -49,6 +52,9 @@ def swap(
     seq = low.seq
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
+    if not is_whole and (lost := past_lost(side.config, cut, names)):
+        raise next(iter(lost.values()))
+    _record_masks(main, targets, names, operation_id=state.operation_id)
     for name in names:
         before = states.get(name)
         content = side.sink.content_of(
@@ -103,6 +109,38 @@ def swap(
                 or "run the same command again: it continues from here",
             )
     return published
+
+
+def _record_masks(
+    main: AdminBatch, targets: Targets, names: Collection[str], *, operation_id: str
+) -> None:
+    """Of targets that get other masks, by whatever way: `remask` looks for their old values."""
+    tables = {} if main.cut is None else main.cut.tables
+    masks: dict[str, dict[str, dict[str, str]]] = {}
+    for name in tables.keys() & set(names):
+        old, new = tables[name].spec, targets.by_name[name].spec
+        before = masks_in(name, old, old)
+        if before != masks_in(name, old, new):
+            masks.setdefault(min(new.sources_of(name)), {})[name] = dict(before)
+    remasks = remasks_of(main.sink.paths)
+    begun = [
+        one
+        for one in (remasks.read() if masks else ())
+        if remasks.certificate_of(one.remask_id) is None
+    ]
+    for table, of in masks.items():
+        if of.keys() - {name for one in begun for name in one.masks}:
+            new_id, source = new_operation_id(), main.cursor.source
+            remasks.put(
+                new_id,
+                Remask(
+                    remask_id=new_id,
+                    source=source,
+                    table=table,
+                    masks=of,
+                    who=f"snapshot {operation_id}",
+                ),
+            )
 
 
 def given_up(

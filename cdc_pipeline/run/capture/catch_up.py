@@ -37,7 +37,13 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
-from cdc_pipeline.lake.suspensions import restated, suspension
+from cdc_pipeline.lake.suspensions import (
+    MASKS_CHANGED,
+    PAST_GIVEN_UP,
+    beside,
+    restated,
+    suspension,
+)
 from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.admin_batch import AdminBatch
@@ -200,11 +206,15 @@ class CatchUp:
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
+        # Rows by its present rule would stand beside those by the earlier one (K14).
+        if name in self._cut.tables:
+            changed = changed_rule(Routes(self._config), self._cut, name)
+            if changed is not None:
+                self._waits_for_rows(name, held, changed)
+                return
         # Only a snapshot brings the rows; to follow rows that differ would hide them.
         if held.error in (ContentUnknownError.__name__, RowsDifferError.__name__):
             return
-        if name in self._cut.tables and changed_rule(Routes(self._config), self._cut, name):
-            return  # rows by its present rule would stand beside those by the earlier one (K14)
         self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
         try:
@@ -307,6 +317,22 @@ class CatchUp:
         )
         if restated_suspension != held:
             self._publish({name: restated_suspension})
+
+    def _waits_for_rows(self, name: str, held: Suspension, changed: CdcError) -> None:
+        """With the changed rule beside the target's own cause."""
+        if held.what.endswith((MASKS_CHANGED, PAST_GIVEN_UP)):
+            return
+        if (changed.setting or "").endswith(".masks"):
+            changed.what, changed.got = MASKS_CHANGED, None
+        made = suspension(
+            changed,
+            batch_number=held.batch_number,
+            at=held.position,
+            epoch=held.epoch,
+            needs_snapshot=True,
+        )
+        if beside(held, made) != held:
+            self._publish({name: beside(held, made)})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
         cut = AdminBatch(self._context, cut=self._cut, cursor=self._cursor).suspend(

@@ -18,10 +18,13 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP
 from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.targets.route_checks import changed_settings, route_of_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
 
@@ -157,6 +160,30 @@ def choose(
         targets - why.keys(), "it shares a source table or a target with a table of the snapshot"
     )
     return TableChoice(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+
+
+def past_lost(
+    config: PipelineConfig, cut: Cut | None, targets: Collection[str]
+) -> dict[str, SnapshotError]:
+    """Those whose rows have other masks, and a past that only a person's word gives up (K14)."""
+    routes, lost = Routes(config), dict[str, SnapshotError]()
+    for name in targets:
+        if cut is None or name not in cut.tables:
+            continue
+        held, spec = cut.cursor.targets[name].suspended, cut.tables[name].spec
+        route = route_of_recorded(routes, cut, name)
+        is_given_up = held is not None and held.what.endswith(PAST_GIVEN_UP)
+        if route is None or is_given_up or not MODES[spec.mode].keeps_past:
+            continue
+        if "masks" in changed_settings(name, spec, route.rule)[0]:
+            lost[name] = SnapshotError(
+                "its masks changed, and a snapshot would lose its past",
+                table=name,
+                expected="masks as those of its rows, or a person's word",
+                next_step="rebuild it from the log, or give its past up: `cdc-pipeline remask "
+                f"{cut.cursor.source} --table {quote(route.source)}` says how",
+            )
+    return lost
 
 
 def apart_from(config: PipelineConfig, chosen: TableChoice, sources: Collection[str]) -> list[str]:

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES, is_keyless_mirror
-from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -110,12 +108,10 @@ def replacement(
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
     mode, old = MODES[spec.mode], before.spec
-    is_masked_alike = _masks(old) == _masks(spec)
+    is_masked_alike = masks_in(name, old, old) == masks_in(name, old, spec)
     alike = is_masked_alike and (old.mode, old.key) == (spec.mode, spec.key)
     keeps = alike and mode.keeps_past and not is_whole
     if not alike and MODES[old.mode].keeps_past:
-        if not is_masked_alike and not is_whole:
-            _check_given_up(name, state)
         was = f"was a {old.mode} by {', '.join(old.key) or 'no key'}"
         was = was if is_masked_alike else "had other masks"
         text = f"the target {was}: none of its rows is kept"
@@ -155,21 +151,9 @@ def replacement(
     return Replacement(whole, content, tuple(notes))
 
 
-def _masks(spec: TargetSpec) -> Mapping[str, str]:
-    return {} if spec.shape is None else spec.shape.masks
-
-
-def _check_given_up(name: str, state: TargetState) -> None:
-    """SnapshotError: rows with other masks go only if a person has said so."""
-    if state.suspended is not None and state.suspended.what == PAST_GIVEN_UP:
-        return
-    raise SnapshotError(
-        "its masks changed, and a snapshot would lose its past",
-        table=name,
-        expected="masks as those of its rows, or a person's word",
-        next_step="rebuild it from the log, or give its past up: `cdc-pipeline remask SOURCE "
-        f"--table {name}` says how",
-    )
+def masks_in(name: str, old: TargetSpec, of: TargetSpec) -> Mapping[str, str]:
+    """Those `of` a rule that columns of the old table have."""
+    return {} if of.shape is None else old.masks_of(name, of.shape.masks)
 
 
 def _kept_columns(name: str, spec: TargetSpec, before: TargetSpec) -> tuple[TargetColumn, ...]:
