@@ -56,7 +56,7 @@ TRIED: Final[dict[str, str]] = {
         "operations/test_remask.py::test_k14_new_masks_reach_the_rows_that_are_there_and_a_"
         "certificate_names_what_is_left"
     ),
-    "sink/replace/content.py::_check_given_up": (
+    "run/plan/needs_snapshot.py::past_lost": (
         "operations/test_remask.py::test_k14_a_rebuild_masks_the_past_and_a_plain_snapshot_never_"
         "loses_it"
     ),
