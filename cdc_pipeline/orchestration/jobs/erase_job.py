@@ -11,17 +11,20 @@ Rules:
 # them as text.
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.lake.erasures import Searched
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator, RunKind, pool_name, run_tags
 from cdc_pipeline.run.observer import OperationRun
+
+if TYPE_CHECKING:
+    from cdc_pipeline.lake.erasures import Searched
 
 
 class _RunConfig(dg.Config):
@@ -72,7 +75,7 @@ def _job(
     kind: RunKind,
     description: str,
     config_class: type[dg.Config],
-    work: Callable[[PipelineConfig, dict[str, object], OperationRun], Searched],
+    work: Callable[[PipelineConfig, dict[str, object], OperationRun], "Searched"],
     *,
     translator: CdcTranslator,
 ) -> dg.JobDefinition:
@@ -110,7 +113,7 @@ def _job(
 # Imported late: definitions are loaded often and need none of this.
 
 
-def _erase(config: PipelineConfig, asked: dict[str, object], run: OperationRun) -> Searched:
+def _erase(config: PipelineConfig, asked: dict[str, object], run: OperationRun) -> "Searched":
     from cdc_pipeline.operations.erase import erase as erasing
     from cdc_pipeline.operations.erase.keys import read_keys
 
@@ -119,7 +122,7 @@ def _erase(config: PipelineConfig, asked: dict[str, object], run: OperationRun) 
     return erasing.erase(config, erasing.EraseRequest.model_validate(given), **run)
 
 
-def _remask(config: PipelineConfig, asked: dict[str, object], run: OperationRun) -> Searched:
+def _remask(config: PipelineConfig, asked: dict[str, object], run: OperationRun) -> "Searched":
     from cdc_pipeline.operations.erase import remask as remasking
 
     given = {"from_log": asked.pop("rebuild"), **asked}

@@ -333,7 +333,7 @@ def bomb(unpacked_bytes: int) -> bytes:
 
 def test_a_zstd_bomb_that_does_not_fit_into_memory(folder: Path) -> None:
     attack = (
-        Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, bomb(200 << 20))
+        Attack(begin=False).add(T.GTID, gtid_body()).add(T.TRANSACTION_PAYLOAD, bomb(700 << 20))
     )
     refused(folder, attack, "does not fit into memory")
 
