@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -95,6 +95,20 @@ def own_collector() -> Iterator[None]:
     _kept.close()
     yield
     _kept.enter_context(modules_kept())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failure tells what its servers' threads do: one that hangs is still there."""
+    report = yield
+    servers = [one for one in getattr(item, "funcargs", {}).values() if isinstance(one, Server)]
+    for server in servers if report.failed and call.when == "call" else ():
+        with suppress(Exception):
+            threads = "\n".join(map(str, server.query("SHOW FULL PROCESSLIST")))
+            report.sections.append((f"threads of the {server.flavor} server", threads))
+    return report
 
 
 def _needed_flavors(item: pytest.Item) -> list[str]:
