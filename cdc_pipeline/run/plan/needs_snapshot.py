@@ -24,7 +24,6 @@ from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP
 from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.targets.route_checks import changed_settings, route_of_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
 
@@ -166,6 +165,9 @@ def past_lost(
     config: PipelineConfig, cut: Cut | None, targets: Collection[str]
 ) -> dict[str, SnapshotError]:
     """Those whose rows have other masks, and a past that only a person's word gives up (K14)."""
+    # Here, since it needs Arrow, which `status` does not load.
+    from cdc_pipeline.targets.route_checks import changed_settings, route_of_recorded
+
     routes, lost = Routes(config), dict[str, SnapshotError]()
     for name in targets:
         if cut is None or name not in cut.tables:
