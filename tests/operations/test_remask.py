@@ -13,6 +13,7 @@ import pytest
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import (
     CatalogError,
+    CdcError,
     ConfigError,
     LakeStateError,
     RowsDifferError,
@@ -388,19 +389,24 @@ def test_k4_k14_a_mask_of_a_pattern_changes_the_tables_that_have_the_column_and_
     assert lake.rows(spark, "c", "email") == [("cc",), (None,)]
 
 
+def _suspend(lake: Masked, name: str, error: CdcError, *, needs_snapshot: bool = False) -> None:
+    with admin_batch(build_sink(lake.config), cursors=lake.cursors, doing="test") as batch:
+        held = suspension(
+            error,
+            batch_number=batch.number,
+            at=batch.cursor.position,
+            epoch=batch.cursor.epoch,
+            needs_snapshot=needs_snapshot,
+        )
+        batch.suspend({name: held})
+
+
 def test_k14_a_target_whose_rows_differ_stays_so_when_masks_come_and_go(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:
     lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
     name = f"{lake.database}.mirror"
-    with admin_batch(build_sink(lake.config), cursors=lake.cursors, doing="test") as batch:
-        differs = suspension(
-            RowsDifferError("rows differ", table=name),
-            batch_number=batch.number,
-            at=batch.cursor.position,
-            epoch=batch.cursor.epoch,
-        )
-        batch.suspend({name: differs})
+    _suspend(lake, name, RowsDifferError("rows differ", table=name))
     lake.mask(**HASHED)
     with _dying("remask_suspended"), pytest.raises(Killed):
         lake.remask()
@@ -421,15 +427,7 @@ def test_k14_other_causes_of_a_suspension_are_told_beside_the_masks(
     """And masks that reach the rows by a plain snapshot are still searched for."""
     lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
     name = f"{lake.database}.mirror"
-    with admin_batch(build_sink(lake.config), cursors=lake.cursors, doing="test") as batch:
-        gone = suspension(
-            LakeStateError("it is damaged", table=name),
-            batch_number=batch.number,
-            at=batch.cursor.position,
-            epoch=batch.cursor.epoch,
-            needs_snapshot=True,
-        )
-        batch.suspend({name: gone})
+    _suspend(lake, name, LakeStateError("it is damaged", table=name), needs_snapshot=True)
     lake.mask(**HASHED)
     for _ in range(2):
         with pytest.raises(TargetSuspendedError):

@@ -14,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ _DAY_US: Final = 86_400_000_000  # a full vacuum, which lists folders, needs suc
 
 
 @dataclass
-class Sought:
+class Sought(ABC):
     """What some targets' tables must not hold, and what was found of it.
 
     Attributes:
@@ -68,13 +69,13 @@ class Sought:
     held: list[Held] = field(default_factory=list)
     files_read: int = 0
 
+    @abstractmethod
     def columns(self, target: str) -> set[str]:
         """That `count` looks at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, target: str, rows: pa.Table) -> int:
         """How many rows hold it, in either image."""
-        raise NotImplementedError
 
 
 @dataclass(kw_only=True)
