@@ -10,6 +10,9 @@ export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
 # Workers and the commands that tests start share what one of them has compiled.
 unexport PYTHONDONTWRITEBYTECODE
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-header --no-annotate
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
 NAME ?=
 SEED ?= 1
@@ -32,7 +35,7 @@ dev: setup ## open Dagster's UI on this project, with the demo's assets
 PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
-test: test-machine ## fetch real servers and a browser, then run the tests: each part, and a story of each feature
+test: test-machine ## fetch real servers, then run the tests: each part, and a story of each feature
 	@$(PYTEST) -m "not whole" $(PYTEST_ARGS)
 
 .PHONY: test-all
@@ -45,7 +48,7 @@ test-rest: test-machine ## what `make test-all` runs and `make test` does not
 
 .PHONY: nightly
 nightly: test-machine ## new examples for the tests of properties, and whole environments: the wheel, Airflow, both ends of the dependencies, every release of the servers, a cluster with S3 and PostgreSQL: PYTEST_ARGS=tests/cluster (Go, PostgreSQL; 8 GB of memory)
-	@$(BIN)/python -m tests.servers.install releases
+	@$(BIN)/python -m tests.servers.install browser releases
 	-@$(BIN)/python -m tests.servers.install s3
 	@$(BIN)/python -m pytest -m nightly $(PYTEST_ARGS)
 	@$(if $(PYTEST_ARGS),,$(BIN)/python -m pytest --hypothesis-profile=new_examples -m "hypothesis and not spark and not mysql and not mariadb")
@@ -53,10 +56,12 @@ nightly: test-machine ## new examples for the tests of properties, and whole env
 
 .PHONY: test-machine
 test-machine: setup
-	@$(BIN)/python -m tests.servers.install mysql mariadb browser
-	@$(BIN)/python -m cdc_pipeline.sink.spark --with s3
-	@# compiles the decoder, or each worker would
-	@$(BIN)/python -m cdc_pipeline.cli binlog --format jsonl cdc_pipeline/demo/shop/journals >/dev/null
+	@# each of the three waits for the network, or for one core: the decoder is compiled here, or each
+	@# worker would
+	@$(BIN)/python -m cdc_pipeline.cli binlog --format jsonl cdc_pipeline/demo/shop/journals >/dev/null & decoder=$$!; \
+	  $(BIN)/python -m cdc_pipeline.sink.spark --with s3 & jars=$$!; \
+	  $(BIN)/python -m tests.servers.install mysql mariadb; \
+	  wait $$jars; wait $$decoder
 
 .PHONY: campaign
 campaign: setup ## a campaign: NAME=sink SEED=1 BUDGET=500, 10m or all, ARGS="key=value ..."; without NAME all are listed
@@ -92,9 +97,9 @@ record: setup ## record from real servers what Git holds: NAME=conversations, cu
 	@PICTURES=$(CURDIR)/docs/pictures $(BIN)/python -m $(or $(record_$(NAME)),$(error say which: make record NAME=demo))
 
 .PHONY: lock
-lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)
-	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --no-strip-extras \
-	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+lock: setup ## resolve requirements.lock again from pyproject.toml, and the lock of uv, which installs it
+	@$(LOCK) --all-extras --no-strip-extras pyproject.toml -o requirements.lock
+	@echo uv | $(LOCK) - -o requirements-uv.lock
 
 .PHONY: clean
 clean: ## remove the demo's lake and Dagster's history; the caches stay
@@ -104,14 +109,17 @@ clean: ## remove the demo's lake and Dagster's history; the caches stay
 .PHONY: setup
 setup: $(VENV)/.complete ## .venv with the locked dependencies, Java and Delta's jars
 
-$(VENV)/.complete: requirements.lock pyproject.toml
+$(VENV)/.complete: requirements-uv.lock requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or newer is needed: name one with make PYTHON=python3.12 ..." >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "Python lacks venv: run  apt-get install python3-venv  and try again" >&2; exit 2; }
 	@echo "setting up $(VENV) (once; a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@# uv takes a third of pip's time, but does not read pip's configuration
+	@$(PIP) --require-hashes -r requirements-uv.lock && \
+	  $(BIN)/uv pip install --quiet --no-cache --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock || \
+	  $(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m cdc_pipeline.sink.spark
 	@touch $@

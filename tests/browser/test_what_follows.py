@@ -24,7 +24,7 @@ from tests.browser.dagit import Dagit, copy_project
 from tests.servers import Server
 from tests.support.captures import live
 
-pytestmark = [pytest.mark.mysql, pytest.mark.whole]
+pytestmark = [pytest.mark.mysql, pytest.mark.nightly]
 
 pytest.importorskip("dagster_dbt")
 pytest.importorskip("duckdb_extensions")
