@@ -88,6 +88,16 @@ def epoch_of(seq: int) -> int:
     return seq >> 126 - _EPOCH_BITS
 
 
+def journal_of(seq: int) -> int:
+    """The number of its journal."""
+    return (seq >> OFFSET_BITS + EVENT_BITS + ROW_BITS + 1) % (1 << JOURNAL_BITS)
+
+
+def with_epoch(seq: int, epoch: int) -> int:
+    """The same place in another epoch's numbering."""
+    return epoch << 126 - _EPOCH_BITS | seq % (1 << 126 - _EPOCH_BITS)
+
+
 def epoch_and_journal(epoch: int, journal: int) -> int:
     """The bits of a seq's high word that all changes of one journal share. Raises BinlogError: one
     of them is too large for its field.

@@ -12,10 +12,11 @@ Rules:
 - `until` is the end of the log at the erasure, and never moves. An event before it with an erased
   key is left out whoever reads it; a row that is inserted later is new.
 - In another server's log, or another numbering, whose places say nothing about this one's, the
-  commit time decides.
+  commit time decides (`Erasure.reach`). A lake that is numbered for itself may read either: there a
+  journal is of this numbering if numbers and times of creation have one order.
 - A key is its values: a column is found by its name, or if it was renamed since by its place in the
   key. An erasure is of one source table, under each name that it had, up to the rename.
-- A lake beside the pipeline's own gets a copy when it is opened.
+- A lake beside the pipeline's own gets a copy when it is opened (`copy_erasures`).
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from cdc_pipeline.binlog.seq import epoch_of, journal_of, with_epoch
 from cdc_pipeline.binlog.value_text import hashed
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent, read_document, replace_file
@@ -46,17 +48,47 @@ _Proof = TypeVar("_Proof", bound=FrozenModel)
 
 class NameBound(FrozenModel):
     """Before which a name was the table's, and since when: seqs, as text, and times at the
-    source.
+    source. `created_s`: of the journal of `seq`; 0: by then, -1: it is not known.
     """
 
     seq: str
     time_us: int
+    created_s: int = 0
     since: str = "0"
     since_us: int = -1
 
     @property
     def place(self) -> int:
         return int(self.seq)
+
+
+class ReadJournal(NamedTuple):
+    """A journal of a reading; `epoch`: in which its rows have their seqs."""
+
+    identity: ServerIdentity
+    epoch: int
+    number: int
+    created_s: int
+
+    def agrees(self, seq: int, created_s: int, time_us: int) -> bool:
+        """Whether its number and its creation say the same of a place, which is in a journal that
+        was created then, or by `time_us` (0). Only the log of the place can have it otherwise.
+        """
+        number, at_s = journal_of(seq), created_s or time_us // 1_000_000
+        if self.number == number and created_s == 0:
+            return self.created_s <= at_s
+        return (self.number > number) - (self.number < number) == (self.created_s > at_s) - (
+            self.created_s < at_s
+        )
+
+
+class Reach(NamedTuple):
+    """Of an erasure in a journal: by seq, without `until`, or by commit time, up to `until_us`."""
+
+    since: int = 0
+    until: int = -1
+    since_us: int = -1
+    until_us: int = -1
 
 
 class Erasure(FrozenModel):
@@ -68,7 +100,8 @@ class Erasure(FrozenModel):
         key: the names of its key columns now.
         salt: in hex.
         digests: HMACs of the keys as the log has them; `masked`: as targets hold them.
-        epoch, flavor, server_id, server_uuid: whose places `names` and `position` are.
+        epoch, flavor, server_id, server_uuid: whose places `names` and `position` are; epoch 0:
+            those of another lake.
     """
 
     version: Literal[1] = 1
@@ -93,9 +126,29 @@ class Erasure(FrozenModel):
     def identity(self) -> ServerIdentity:
         return ServerIdentity(self.flavor, self.server_id, self.server_uuid)
 
-    def is_of_log(self, identity: ServerIdentity, epoch: int) -> bool:
-        """Whether places of this log can be compared with those of `names`."""
-        return epoch == self.epoch and self.identity.same_server(identity)
+    def reach(self, name: str, journal: ReadJournal) -> Reach:
+        """Which rows of a table of that name it leaves out of a journal."""
+        bound = self.names[name]
+        since, until = int(bound.since), bound.place
+        if self._is_numbered_as(bound, journal):
+            if journal.epoch != self.epoch:
+                since, until = (with_epoch(seq, journal.epoch) for seq in (since, until))
+            return Reach(since=since, until=until)
+        return Reach(since_us=bound.since_us, until_us=bound.time_us)
+
+    def _is_numbered_as(self, bound: NameBound, journal: ReadJournal) -> bool:
+        """Whether places of a journal can be compared with a bound."""
+        if not self.identity.same_server(journal.identity):
+            return False
+        if journal.epoch == self.epoch:
+            return True
+        places = [(bound.place, bound.created_s, bound.time_us)]
+        if bound.since_us >= 0:
+            places.append((int(bound.since), 0, bound.since_us))
+        epoch = epoch_of(self.names[self.table].place)
+        return bound.created_s >= 0 and all(
+            epoch_of(place[0]) == epoch and journal.agrees(*place) for place in places
+        )
 
     def has(self, keys: Sequence[pa.Array]) -> pa.Array:
         """Which keys, given by their columns, are among those of the targets."""
@@ -208,13 +261,6 @@ class Requests(Generic[_Request, _Proof]):
     def put(self, name: str, request: _Request) -> None:
         put_if_absent(self.folder / f"{name}{_RECORD}", request.model_dump_json(indent=1))
 
-    def copy(self, to: Requests[_Request, _Proof]) -> None:
-        known = set(to.names()) if (names := self.names()) else set()
-        for name in names:
-            if name not in known:
-                content = storage_of(self.folder).read(self.folder / name)
-                put_if_absent(to.folder / name, content.decode())
-
     def withdraw(self, request_id: str) -> None:
         """One of which nothing was done."""
         for name in self.names():
@@ -271,6 +317,14 @@ def record(paths: LakePaths, erasure: Erasure) -> None:
     log = _log_mark(erasure.identity, erasure.epoch)
     bound = max(one.place for one in erasure.names.values())
     erasures_of(paths).put(f"{erasure.erasure_id}.{log}.{bound}", erasure)
+
+
+def copy_erasures(paths: LakePaths, to: LakePaths, *, is_numbered_apart: bool) -> None:
+    """Those that are not there yet."""
+    names = erasures_of(paths).names()
+    there = {name.split(".")[0] for name in erasures_of(to).names()} if names else set()
+    for one in erasures_of(paths).read(wanted=lambda name: name.split(".")[0] not in there):
+        record(to, one.model_copy(update={"epoch": 0}) if is_numbered_apart else one)
 
 
 def unfinished(paths: LakePaths) -> Iterator[Erasure]:

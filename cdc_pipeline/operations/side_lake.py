@@ -23,7 +23,7 @@ from cdc_pipeline.config.pipeline_config import (
     TablesConfig,
 )
 from cdc_pipeline.config.storage_config import LakeUri
-from cdc_pipeline.lake.erasures import erasures_of
+from cdc_pipeline.lake.erasures import copy_erasures
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -97,11 +97,12 @@ def beside(
     *,
     lake: Path | LakeUri,
     tables: Sequence[str],
+    is_numbered_apart: bool = False,
     sink: dict[str, Any] | None = None,
     **update: Any,
 ) -> PipelineConfig:
     """The configuration of a lake beside the pipeline's own, which gets to know what was erased;
-    `sink`, `update`: other settings.
+    `is_numbered_apart`: its epochs are its own; `sink`, `update`: other settings.
     """
     source, keep = update.get("source", config.source), config.keep_journals
     if keep is not None and isinstance(source, LiveSourceConfig):
@@ -119,7 +120,7 @@ def beside(
             **update,
         }
     )
-    erasures_of(_paths(config)).copy(erasures_of(_paths(made)))
+    copy_erasures(_paths(config), _paths(made), is_numbered_apart=is_numbered_apart)
     return made
 
 

@@ -6,15 +6,17 @@ Rules:
 - A row whose key changes from or to an erased one is like one that leaves or enters a filter: its
   insert, or its delete, remains, so that the other key is right in every mode.
 - A row of a prepared XA transaction counts where it was prepared: an erasure waits for those.
+- Which rows an erasure reaches is told by the journal that they are of (`Erasure.reach`).
 - Where no erasure is, nothing is computed; nor behind the last `until`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -22,37 +24,31 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import IncompleteRowsError, SchemaError
-from cdc_pipeline.lake.erasures import Erasure, digests_of, key_columns
+from cdc_pipeline.lake.erasures import Erasure, Reach, ReadJournal, digests_of, key_columns
 from cdc_pipeline.position.position import ServerIdentity
 
 
 class _Keys:
-    """What was erased of one table, under one of its names, by keys of one width and salt.
-
-    Of each digest rows before a seq are left out, and in another log those up to a time.
+    """What was erased of one table, under one of its names, by keys of one width and salt; with
+    how far that reaches into a journal, since one place or time.
     """
 
-    def __init__(
-        self, name: str, erasures: Sequence[Erasure], identity: ServerIdentity, epoch: int
-    ) -> None:
-        self.newest, self._salt = erasures[-1], bytes.fromhex(erasures[-1].salt)
+    def __init__(self, reaching: Sequence[tuple[Erasure, Reach]]) -> None:
+        self.newest, self._since = reaching[-1]
+        self._salt = bytes.fromhex(self.newest.salt)
         seqs: dict[str, int] = {}
         times_us: dict[str, int] = {}
-        for one in erasures:
-            bound = one.names[name]
-            is_of_log = one.is_of_log(identity, epoch)
+        for one, reach in reaching:
             for digest in one.digests:
-                if is_of_log:
-                    seqs[digest] = max(bound.place, seqs.get(digest, -1))
-                else:
-                    times_us[digest] = max(bound.time_us, times_us.get(digest, -1))
-        digests = sorted(seqs.keys() | times_us.keys())
+                seqs[digest] = max(reach.until, seqs.get(digest, -1))
+                times_us[digest] = max(reach.until_us, times_us.get(digest, -1))
+        digests = sorted(seqs)
         self._digests = pa.array(digests, pa.string())
-        self._seqs = pa.array([Decimal(seqs.get(one, -1)) for one in digests], SEQ_TYPE)
-        self._times_us = np.array([times_us.get(one, -1) for one in digests], np.int64)
-        self._since = erasures[-1].names[name]
+        self._seqs = pa.array([Decimal(seqs[one]) for one in digests], SEQ_TYPE)
+        self._times_us = np.array([times_us[one] for one in digests], np.int64)
         self._last_seq = max(seqs.values(), default=-1)
         self._last_us = max(times_us.values(), default=-1)
 
@@ -112,30 +108,43 @@ class ErasedRows:
         self, erasures: Iterable[Erasure], *, identity: ServerIdentity, epoch: int
     ) -> None:
         """`identity`, `epoch`: of the log that is read."""
-        groups: dict[tuple[str, int, str, str], list[Erasure]] = defaultdict(list)
-        for one in erasures:
-            for name, bound in one.names.items():
-                groups[name, len(one.key), one.salt, bound.since].append(one)
-        self._tables: dict[str, list[_Keys]] = defaultdict(list)
-        for (name, *_), alike in groups.items():
-            self._tables[name].append(_Keys(name, alike, identity, epoch))
+        self._erasures, self._identity, self._epoch = tuple(erasures), identity, epoch
+        self._tables_of = lru_cache(maxsize=64)(self._tables_in)
+
+    def _tables_in(self, journal: tuple[int, int]) -> Mapping[str, Sequence[_Keys]]:
+        of = ReadJournal(self._identity, self._epoch, *journal)
+        groups: dict[tuple[str, int, str, int, int], list[tuple[Erasure, Reach]]]
+        groups = defaultdict(list)
+        for one in self._erasures:
+            for name in one.names:
+                reach = one.reach(name, of)
+                alike = name, len(one.key), one.salt, reach.since, reach.since_us
+                groups[alike].append((one, reach))
+        tables: dict[str, list[_Keys]] = defaultdict(list)
+        for (name, *_), reaching in groups.items():
+            tables[name].append(_Keys(reaching))
+        return tables
 
     def __bool__(self) -> bool:
-        return bool(self._tables)
+        return bool(self._erasures)
 
-    def may_be_in(self, name: str, *, seq: int, time_us: int) -> bool:
+    def may_be_in(self, name: str, journal: tuple[int, int], *, seq: int, time_us: int) -> bool:
         """Whether an event of a table, which cannot be decoded, may have erased rows."""
-        return any(one.covers(seq, time_us) for one in self._tables.get(name, ()))
+        return any(one.covers(seq, time_us) for one in self._tables_of(journal).get(name, ()))
 
-    def without(self, rows: DecodedRows) -> tuple[DecodedRows, int]:
-        """What remains of unmasked rows, and how many of them were left out or changed. Raises
-        SchemaError: they have another key.
+    def without(
+        self, rows: DecodedRows, journals: Collection[tuple[int, int]]
+    ) -> tuple[DecodedRows, int]:
+        """What remains of unmasked rows, and how many of them were left out or changed. `journals`:
+        theirs, by number and second of creation. Raises SchemaError: they have another key.
         """
         before = after = np.zeros(len(rows), np.bool_)
-        for keys in self._tables.get(rows.schema.full_name, ()) if len(rows) else ():
-            if not keys.is_behind(rows):
-                images = keys.images(rows)
-                before, after = before | images[0], after | images[1]
+        for journal in journals if len(rows) else ():
+            is_of = True if len(journals) == 1 else self._is_of(journal[0], rows)
+            for keys in self._tables_of(journal).get(rows.schema.full_name, ()):
+                if not keys.is_behind(rows):
+                    images = keys.images(rows)
+                    before, after = before | images[0] & is_of, after | images[1] & is_of
         touched = before | after
         if not touched.any():
             return rows, 0
@@ -145,6 +154,13 @@ class ErasedRows:
         if enters.any() or leaves.any():
             rows = _without_images(rows, enters, leaves)
         return rows.where(kept), int(touched.sum())
+
+    def _is_of(self, number: int, rows: DecodedRows) -> NDArray[np.bool_]:
+        begin, end = (
+            pa.scalar(Decimal(pack_seq(self._epoch, one, 0)), SEQ_TYPE)
+            for one in (number, number + 1)
+        )
+        return np.array(pc.and_(pc.greater_equal(rows.seq, begin), pc.less(rows.seq, end)))
 
 
 def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -308,3 +309,45 @@ def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
     for mode in lake.modes:
         assert lake.rows(spark, mode, "code", "name", "n") == before[mode], mode
         assert (f"{SECRET}1", "new", 7) in before[mode], mode
+
+
+@pytest.mark.whole
+def test_k14_journals_of_another_numbering_bring_nothing_back_and_lack_nothing(
+    start_server: Callable[..., Server], tmp_path: Path, spark: Any
+) -> None:
+    """A reset begins the numbers of journals again, and a separate lake its epochs."""
+    server = start_server("mysql")
+    server.execute("CREATE DATABASE crm")
+    lake = Lake(server, "crm", tmp_path / "lake")
+    lake.sql("CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100))")
+    for _ in range(7):
+        server.flush_journal()
+    lake.sql(f"INSERT INTO person VALUES ('{SECRET}', 'old'), ('ann', 'Ann')")
+    server.copy_journals(tmp_path / "first")
+    reset = "RESET BINARY LOGS AND GTIDS"
+    lake.sql(reset, f"DELETE FROM person WHERE code = '{SECRET}'")
+    lake = Lake(server, "crm", tmp_path / "lake")
+    lake.sql("INSERT INTO person VALUES ('bob', 'Bob')")
+    for _ in range(2):
+        server.flush_journal()
+    lake.run()
+    lake.erase(where={"code": SECRET})
+    assert "binlog.000002" < lake.records()[0]["position"]["journal"] < "binlog.000006"
+    lake.sql(f"INSERT INTO person VALUES ('{SECRET}', 'came later')")
+    server.copy_journals(tmp_path / "second")
+    lake.sql(
+        reset,
+        "DROP TABLE person",
+        "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100))",
+        f"INSERT INTO person VALUES ('{SECRET}', 'is new')",
+    )
+
+    def filled(name: str, archive: Path | None) -> list[tuple[Any, ...]]:
+        lake.at = tmp_path / name
+        backfill(lake.config, tables=["crm.person"], into=lake.at, archive=archive)
+        return lake.rows(spark, "person", "code", "name")
+
+    assert filled("of first", tmp_path / "first") == [("ann", "Ann")]
+    assert not lake.holding(BEGIN)
+    assert (SECRET, "came later") in filled("of second", tmp_path / "second")
+    assert filled("of third", None) == [(SECRET, "is new")]

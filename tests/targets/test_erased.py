@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from cdc_pipeline.errors import IncompleteRowsError, SchemaError
 from cdc_pipeline.lake.erasures import (
     Erasure,
     NameBound,
+    copy_erasures,
     digests_of,
     erasures_of,
     read_erasures,
@@ -37,6 +41,7 @@ from tests.support.sink_values import (
 )
 
 SALT = "5a" * 32
+CREATED_S = 5
 ONE = table_schema("shop.person", [column("id", Kind.INT32), column("name", Kind.TEXT)], "id")
 RENAMED = table_schema("shop.person", [column("no", Kind.INT64), column("name", Kind.TEXT)], "no")
 TWO = table_schema(
@@ -45,12 +50,19 @@ TWO = table_schema(
 )  # fmt: skip
 
 
-def bound(at: int) -> NameBound:
-    return NameBound(seq=str(seq_of(at)), time_us=at * 1_000_000)
+def bound(at: int, **given: Any) -> NameBound:
+    return NameBound(seq=str(seq_of(at, **given)), time_us=at * 1_000_000, created_s=CREATED_S)
 
 
-def reading(*erasures: Erasure, epoch: int = 1, server_id: int = 7) -> ErasedRows:
-    return ErasedRows(erasures, identity=ServerIdentity("mysql", server_id), epoch=epoch)
+class Reading(ErasedRows):
+    def without(
+        self, rows: DecodedRows, journals: Collection[tuple[int, int]] = ((1, CREATED_S),)
+    ) -> tuple[DecodedRows, int]:
+        return super().without(rows, journals)
+
+
+def reading(*erasures: Erasure, epoch: int = 1, server_id: int = 7) -> Reading:
+    return Reading(erasures, identity=ServerIdentity("mysql", server_id), epoch=epoch)
 
 
 def erasure(*keys: tuple[Any, ...], until: int = 50, **given: Any) -> Erasure:
@@ -79,7 +91,7 @@ def rows(schema: TableSchema, *changes: Change, at: int = 10) -> DecodedRows:
     return decoded(schema, changes, first_place=at)
 
 
-def left(erased: ErasedRows, given: DecodedRows) -> list[tuple[int, Any, Any]]:
+def left(erased: Reading, given: DecodedRows) -> list[tuple[int, Any, Any]]:
     kept, _ = erased.without(given)
     key = given.schema.column_names[given.schema.primary_key[0]]
     images = (image.column(key).to_pylist() for image in (kept.before, kept.after))
@@ -144,23 +156,63 @@ def test_k14_the_bound_is_a_place_of_the_log(at: int, expected: list[Any]) -> No
 
 @pytest.mark.parametrize(("epoch", "server_id"), [(2, 7), (1, 8)])
 def test_k14_in_another_log_the_commit_time_decides(epoch: int, server_id: int) -> None:
+    other = [(1, CREATED_S + 1)]
     given = rows(ONE, insert(**image(1)), insert(**image(1)), at=5)
     given = replace(given, commit_ts_us=np.array([50, 51]) * 10**6)
-    kept, count = reading(erasure((1,)), epoch=epoch, server_id=server_id).without(given)
+    kept, count = reading(erasure((1,)), epoch=epoch, server_id=server_id).without(given, other)
     assert (count, kept.commit_ts_us.tolist()) == (1, [51_000_000])
     # An earlier name counts up to its rename there, too.
     earlier = replace(given, schema=replace(ONE, table="human"))
     names = {"shop.person": bound(50), "shop.human": bound(20)}
     assert reading(erasure((1,), names=names), epoch=epoch, server_id=server_id).without(
-        earlier
+        earlier, other
     ) == (earlier, 0)
+
+
+BEFORE, AFTER = 49, 51  # commit times, of an erasure at 50
+
+
+@pytest.mark.parametrize(
+    ("number", "created_s", "committed_s", "place", "is_left_out"),
+    [
+        pytest.param(2, 5, AFTER, 49, True, id="its own journal, before"),
+        pytest.param(2, 5, BEFORE, 50, False, id="its own journal, behind"),
+        pytest.param(1, 4, AFTER, 70, True, id="a journal before"),
+        pytest.param(3, 6, BEFORE, 4, False, id="a journal behind"),
+        pytest.param(3, 4, BEFORE, 4, True, id="a higher number from before a reset"),
+        pytest.param(2, 4, BEFORE, 70, True, id="its number from before a reset"),
+        pytest.param(1, 6, AFTER, 4, False, id="a lower number from after a reset"),
+        pytest.param(2, 6, AFTER, 4, False, id="its number from after a reset"),
+        pytest.param(1, 5, AFTER, 4, False, id="a lower number, in one second"),
+        pytest.param(3, 5, BEFORE, 4, True, id="a higher number, in one second"),
+    ],
+)
+def test_k14_where_epochs_say_nothing_places_count_if_creation_times_have_their_order(
+    number: int, created_s: int, committed_s: int, place: int, is_left_out: bool
+) -> None:
+    of_reset = erasure((1,), epoch=0, names={"shop.person": bound(50, journal=2)})
+    given = rows(ONE, insert(**image(1)), insert(**image(2)))
+    seqs = [Decimal(seq_of(place, journal=number, after=True))] * 2
+    given = replace(
+        given, seq=pa.array(seqs, given.seq.type), commit_ts_us=np.array([committed_s] * 2) * 10**6
+    )
+    kept, _ = reading(of_reset).without(given, [(number, created_s)])
+    assert kept.after.column("id").to_pylist() == ([2] if is_left_out else [1, 2])
+    # Journals that are decoded together are judged each by itself.
+    kept, _ = reading(of_reset).without(given, [(number, created_s), (number + 4, created_s)])
+    assert kept.after.column("id").to_pylist() == ([2] if is_left_out else [1, 2])
+    without_creation = of_reset.model_copy(
+        update={"names": {"shop.person": bound(50, journal=2).model_copy(update={"created_s": -1})}}
+    )
+    _, count = reading(without_creation).without(given, [(number, created_s)])
+    assert count == (committed_s == BEFORE), "what is not known is judged by time"
 
 
 def test_k14_a_renamed_or_widened_key_column_changes_nothing_and_nothing_grows() -> None:
     erased = reading(*[erasure((1,))] * 5)
     given = rows(RENAMED, insert(no=1, name="x"), insert(no=2, name="y"))
     assert left(erased, given) == [(1, None, 2)]
-    assert len(erased._tables["shop.person"][0]._digests) == 1
+    assert len(erased._tables_of((1, CREATED_S))["shop.person"][0]._digests) == 1
 
 
 def test_k14_a_composite_key_counts_in_the_order_of_the_key() -> None:
@@ -198,7 +250,7 @@ def test_k14_an_earlier_name_counts_up_to_the_rename_and_a_key_erased_twice_to_t
 def test_k14_before_a_rename_gave_it_the_name_another_table_had_it() -> None:
     since = bound(50).model_copy(update={"since": str(seq_of(30)), "since_us": 30_000_000})
     mine = erasure((1,), names={"shop.person": since})
-    for erased in (reading(mine), reading(mine, epoch=2)):
+    for erased in (reading(mine), reading(mine, epoch=2, server_id=8)):
         assert left(erased, rows(ONE, insert(**image(1)), at=29)) == [(1, None, 1)]
         assert left(erased, rows(ONE, insert(**image(1)), at=30)) == []
 
@@ -206,13 +258,18 @@ def test_k14_before_a_rename_gave_it_the_name_another_table_had_it() -> None:
 def test_k14_records_are_found_copied_once_and_unfinished_without_a_certificate(
     tmp_path: Path,
 ) -> None:
-    main, beside = (erasures_of(LakePaths(tmp_path / name, "shop")) for name in ("lake", "side"))
-    main.copy(beside)
-    assert not beside.folder.exists()
-    record(LakePaths(tmp_path / "lake", "shop"), erasure((1,)))
-    for _ in range(2):
-        main.copy(beside)
-    assert beside.read() == main.read() == [erasure((1,))]
+    lake, *others = (LakePaths(tmp_path / name, "shop") for name in ("lake", "side", "apart"))
+    for is_apart, side in enumerate(others):
+        copied = partial(copy_erasures, lake, side, is_numbered_apart=bool(is_apart))
+        if not is_apart:
+            copied()
+            assert not erasures_of(side).folder.exists()
+            record(lake, erasure((1,)))
+        for _ in range(2):
+            copied()
+        (one,) = erasures_of(side).read()
+        assert one == erasure((1,), epoch=0 if is_apart else 1)
+    assert erasures_of(lake).read() == [erasure((1,))]
     assert list(unfinished(LakePaths(tmp_path / "lake", "shop"))) == [erasure((1,))]
     assert "1" not in {erasure((1,)).digests[0]}
 

@@ -160,7 +160,10 @@ def _side_config(
         source = source.model_copy(update={"replica_server_id": own_id})
     storage = config.sink.storage if isinstance(at, LakeUri) else StorageConfig()
     lake = replace(at, storage=storage) if isinstance(at, LakeUri) else at
-    return beside(config, lake=lake, tables=tables, sink={"storage": storage}, source=source)
+    sink = {"storage": storage}
+    return beside(
+        config, lake=lake, tables=tables, is_numbered_apart=True, sink=sink, source=source
+    )
 
 
 def archive_of(config: PipelineConfig, directory: Path) -> ArchiveSourceConfig:

@@ -56,6 +56,7 @@ from cdc_pipeline.operations.erase.search import Sought, SoughtKeys
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.lookup import with_created
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink, build_source
@@ -148,12 +149,15 @@ class _Erasing:
         source = build_source(self.config)
         try:
             source.check()
-            at, identity = source.end_position(), source.identity
+            at, identity = with_created(source, source.end_position()), source.identity
         finally:
             source.close()
         epoch = cursor.epoch + (not cursor.identity.same_server(identity))
-        seq = max(seq_of_place(epoch, at.journal, at.offset), cursor.seq)
-        return _End(NameBound(seq=str(seq), time_us=self._time_us()), at, epoch, identity)
+        seq, created_s = seq_of_place(epoch, at.journal, at.offset), at.journal_created_s
+        if seq < cursor.seq:  # of a log that was reset, or of an archive that lacks files
+            seq, created_s = cursor.seq, cursor.journal_created_s or -1
+        bound = NameBound(seq=str(seq), time_us=self._time_us(), created_s=created_s)
+        return _End(bound, at, epoch, identity)
 
     def _time_us(self) -> int:
         """The source's clock, by which commits are dated."""

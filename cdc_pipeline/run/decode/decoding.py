@@ -29,7 +29,7 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.decoded import INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
-from cdc_pipeline.binlog.seq import seq_of_place
+from cdc_pipeline.binlog.seq import journal_number, seq_of_place
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WireType
 from cdc_pipeline.errors import (
@@ -251,6 +251,7 @@ class RunDecoder:
             event = part.chunk.events[int(part.rows[at])]
             is_erased = self._erased.may_be_in(
                 schema.full_name,
+                *_journals([part]),
                 seq=seq_of_place(self._epoch, part.chunk.journal, int(event["tx_offset"])),
                 time_us=int(event["commit_ts_us"]),
             )
@@ -261,7 +262,7 @@ class RunDecoder:
             return self._decoded(others, schema, bad=bad)
         count = 0
         if self._erased:
-            decoded, count = self._without_erased(decoded, parts[0])
+            decoded, count = self._without_erased(decoded, parts)
             self._rows_erased += count
         decoded = self._targets.masks.apply(decoded)
         if not decoded.invalid and decoded.all_present:
@@ -286,14 +287,22 @@ class RunDecoder:
             bad.append(bad_rows(before, causes, parts, hidden=hidden, keeps_bytes=not count))
         return decided.without(causes)
 
-    def _without_erased(self, rows: DecodedRows, first: RowsSelection) -> tuple[DecodedRows, int]:
+    def _without_erased(
+        self, rows: DecodedRows, parts: Sequence[RowsSelection]
+    ) -> tuple[DecodedRows, int]:
         """An error names the place of the table's changes."""
         try:
-            return self._erased.without(rows)
+            return self._erased.without(rows, _journals(parts))
         except CdcError as error:
+            first = parts[0]
             error.journal = first.chunk.journal
             error.offset = int(first.chunk.events["offset"][first.rows[0]])
             raise
+
+
+def _journals(parts: Sequence[RowsSelection]) -> set[tuple[int, int]]:
+    chunks = (part.chunk for part in parts)
+    return {(journal_number(one.journal), one.journal_format.created_s) for one in chunks}
 
 
 def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:
