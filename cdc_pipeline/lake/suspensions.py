@@ -13,15 +13,13 @@ from typing import Final
 from cdc_pipeline import errors
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import BatchRecord, Note
-from cdc_pipeline.position.cursor import Suspension, resume_fields
+from cdc_pipeline.position.cursor import StoredPosition, Suspension, resume_fields
 from cdc_pipeline.position.position import Position
 
 SUSPENDED_NOTE: Final = "suspended"
 # of a loaded table that could not be swapped in: the target is as it was
 SNAPSHOT_FAILED_NOTE: Final = "snapshot_failed"
-MASKS_CHANGED: Final = "its masks changed, and its rows have the earlier ones"
-# the same, where a person has given up the rows that have earlier masks
-PAST_GIVEN_UP: Final = "its masks changed; its past is given up"
+MASKS_CHANGED: Final = "its masks changed, and its rows have the earlier ones"  # changed_rule
 UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog rejects
 
 
@@ -57,24 +55,8 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 
 
 def restated(before: Suspension, made: Suspension) -> Suspension:
-    return before.model_copy(
-        update={
-            name: getattr(made, name) for name in ("error", "what", "needs_snapshot", "next_step")
-        }
-    )
-
-
-def beside(before: Suspension | None, made: Suspension) -> Suspension:
-    """By a changed rule; what it was suspended for before is still so if the rule is restored."""
-    if before is None:
-        return made
-    own = before.what
-    for changed in (MASKS_CHANGED, PAST_GIVEN_UP, made.what):
-        own = own.removesuffix(changed).removesuffix("; ")
-    both = restated(before, made)
-    if not own:
-        return both
-    return both.model_copy(update={"error": before.error, "what": f"{own}; {made.what}"})
+    kept = Suspension.model_fields.keys() - {"batch_number"} - StoredPosition.model_fields.keys()
+    return before.model_copy(update={name: getattr(made, name) for name in kept})
 
 
 def cause_of(error: CdcError) -> str:
@@ -101,7 +83,7 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def sentence(table: str, suspended: Suspension) -> str:
     """Where a target is suspended and why, on one line."""
-    return f"{table} is suspended at {suspended.position}: {suspended.what}"
+    return f"{table} is suspended at {suspended.position}: {suspended.cause}"
 
 
 def new_snapshot(source: str, table: str) -> str:
@@ -125,7 +107,7 @@ def way_out(table: str, suspended: Suspension, *, source: str) -> str:
 def note_of(table: str, suspended: Suspension) -> Note:
     return Note(
         kind=SUSPENDED_NOTE,
-        text=f"{suspended.what}; suspended at {suspended.position}",
+        text=f"{suspended.cause}; suspended at {suspended.position}",
         journal=suspended.journal,
         offset=suspended.offset,
         table=table,

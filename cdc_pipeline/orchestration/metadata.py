@@ -147,7 +147,7 @@ def _first(entries: Mapping[str, object]) -> dict[str, object]:
 def suspended_entry(table: str, held: Suspension, *, source: str) -> dict[str, str]:
     """Cause, position, and how to resolve it, for people."""
     return {
-        "cause": held.what,
+        "cause": held.cause,
         "stands_at": str(held.position),
         "way_out": way_out(table, held, source=source),
     }

@@ -96,6 +96,9 @@ class Suspension(StoredPosition):
         error: class name of the error.
         needs_snapshot: catching up cannot help; the table must be read again by a snapshot.
         next_step: the advice of the error; "" if it has none.
+        changed_rule: why its rows are not by the present rule, so that only new ones help: beside
+            `what`, which is "" without another cause. Gone when the rule is restored.
+        past_given_up: a person has said that those may lack what only the lake has.
     """
 
     batch_number: int
@@ -103,6 +106,14 @@ class Suspension(StoredPosition):
     what: str
     needs_snapshot: bool = False
     next_step: str = ""
+    changed_rule: str = ""
+    past_given_up: bool = False
+
+    @property
+    def cause(self) -> str:
+        """All that keeps the target from following."""
+        given_up = "its past is given up" if self.past_given_up else ""
+        return "; ".join(filter(None, (self.what, self.changed_rule, given_up)))
 
 
 class TargetState(FrozenModel):

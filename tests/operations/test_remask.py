@@ -415,7 +415,11 @@ def test_k14_a_target_whose_rows_differ_stays_so_when_masks_come_and_go(
         with pytest.raises(TargetSuspendedError):
             lake.run()
         held = _cursor(lake).suspended[name]
-        assert (held.error, held.what.split("; ")[0]) == ("RowsDifferError", "rows differ")
+        assert (held.error, held.what, held.changed_rule) == (
+            "RowsDifferError",
+            "rows differ",
+            MASKS_CHANGED if masks else "",
+        )
     lake.mask(**HASHED)
     lake.remask()
     assert not _cursor(lake).suspended
@@ -433,7 +437,7 @@ def test_k14_other_causes_of_a_suspension_are_told_beside_the_masks(
         with pytest.raises(TargetSuspendedError):
             lake.run()
         held = _cursor(lake).suspended[name]
-        assert held.what == f"it is damaged; {MASKS_CHANGED}"
+        assert held.cause == f"it is damaged; {MASKS_CHANGED}"
         assert f"remask crm --table {lake.table}" in held.next_step
     take_snapshot(lake.config, cursors=lake.cursors, tables=[lake.table])
     with pytest.raises(LakeStateError, match="not in place"):

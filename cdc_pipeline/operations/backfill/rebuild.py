@@ -304,7 +304,7 @@ class _Rebuild:
             folder.remove()
             low = side.state.cursor.position
             if state is not None and state.suspended is not None:
-                what = f"cannot be followed from its creation on: {state.suspended.what}"
+                what = f"cannot be followed from its creation on: {state.suspended.cause}"
             elif state is not None:
                 what = "would be partial: its CREATE TABLE is not in the range"
             else:

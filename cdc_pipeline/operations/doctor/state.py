@@ -117,7 +117,7 @@ def _suspended(context: Context) -> Iterator[Verdict]:
         yield error(
             f"{name} is suspended: it receives no changes",
             expected="a table that follows its source",
-            got=f"{suspension.what}; suspended at {suspension.position}",
+            got=f"{suspension.cause}; suspended at {suspension.position}",
             next_step=way_out(name, suspension, source=context.config.name),
         )
 

@@ -45,7 +45,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.lake.suspensions import MASKS_CHANGED, PAST_GIVEN_UP, beside, suspension
+from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspension
 from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.operations.erase.certify import (
     Cleaned,
@@ -226,27 +226,31 @@ class _Remasking:
     def _suspensions(self, names: Collection[str]) -> dict[str, Suspension | None]:
         """Of `names`, and of others whose masks changed: they wait for theirs (K4)."""
         gives_up = self.asked.without_past and not self.asked.from_log
-        tables = dict.fromkeys(names, (self.table, PAST_GIVEN_UP if gives_up else MASKS_CHANGED))
+        tables = dict.fromkeys(names, (self.table, gives_up))
         for name in self.cut.tables.keys() - set(self.known):
             route = route_of_recorded(self.routes, self.cut, name)
             changed = changed_rule(self.routes, self.cut, name)
             if route is None or changed is None or self.states[name].origin is not None:
                 continue
             if changed.setting == f"{route.setting}.masks":
-                tables[name] = route.source, MASKS_CHANGED
+                tables[name] = route.source, False
         cursor, found = self.batch.cursor, dict[str, Suspension | None]()
-        for name, (table, what) in tables.items():
+        for name, (table, past_given_up) in tables.items():
             before = self.states[name].suspended
             command = f"cdc-pipeline remask {self.config.name} --table {quote(table)}"
-            made = beside(
-                before,
-                suspension(
-                    ConfigError(what, next_step=f"`{command}` goes on"),
-                    batch_number=self.batch.number,
-                    at=cursor.position,
-                    epoch=cursor.epoch,
-                    needs_snapshot=True,
-                ),
+            own = before or suspension(
+                ConfigError(""),
+                batch_number=self.batch.number,
+                at=cursor.position,
+                epoch=cursor.epoch,
+            )
+            made = own.model_copy(
+                update={
+                    "changed_rule": MASKS_CHANGED,
+                    "past_given_up": past_given_up,
+                    "needs_snapshot": True,
+                    "next_step": f"`{command}` goes on",
+                }
             )
             if made != before:
                 found[name] = made

@@ -148,7 +148,7 @@ class SnapshotLake(SideLake):
             if suspension is not None:
                 self.leave(
                     name,
-                    SnapshotError(f"{suspension.what}", next_step=suspension.next_step or None),
+                    SnapshotError(f"{suspension.cause}", next_step=suspension.next_step or None),
                 )
             elif state is None or state.partial or name not in cut.tables:
                 self.leave(

@@ -103,7 +103,7 @@ def swap(
         suspension = after.suspended
         if suspension is not None:
             raise SnapshotError(
-                f"the new table could not replace its target: {suspension.what}",
+                f"the new table could not replace its target: {suspension.cause}",
                 table=name,
                 next_step=suspension.next_step
                 or "run the same command again: it continues from here",

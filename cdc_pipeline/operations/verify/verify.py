@@ -389,7 +389,7 @@ def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = Fal
     if state.suspended is not None:
         suspension = state.suspended
         out = way_out(name, suspension, source=config.name)
-        return f"suspended at {suspension.position}: {suspension.what}; {out}"
+        return f"suspended at {suspension.position}: {suspension.cause}; {out}"
     if table is None or state.table_version < 0:
         return "not created yet"
     parted = why_parted(config, state)

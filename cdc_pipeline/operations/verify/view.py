@@ -139,7 +139,7 @@ class ProvenView:
             suspension = at.cut.cursor.suspended.get(name)
             if suspension is not None:
                 raise NotFollowedError(
-                    f"suspended in the meantime at {suspension.position}: {suspension.what}",
+                    f"suspended in the meantime at {suspension.position}: {suspension.cause}",
                     table=name,
                     next_step=suspension.next_step,
                 )

@@ -43,7 +43,7 @@ def follows_evaluation(
         check_name=FOLLOWS,
         passed=held is None,
         severity=dg.AssetCheckSeverity.ERROR,
-        description="follows" if held is None else f"suspended at {held.position}: {held.what}",
+        description="follows" if held is None else f"suspended at {held.position}: {held.cause}",
         metadata={}
         if held is None
         else suspended_entry(table, held, source=config.name)

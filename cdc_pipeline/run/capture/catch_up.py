@@ -39,8 +39,7 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import (
     MASKS_CHANGED,
-    PAST_GIVEN_UP,
-    beside,
+    cause_of,
     restated,
     suspension,
 )
@@ -214,6 +213,9 @@ class CatchUp:
                 return
         # Only a snapshot brings the rows; to follow rows that differ would hide them.
         if held.error in (ContentUnknownError.__name__, RowsDifferError.__name__):
+            if held.changed_rule:  # it is restored, and no word of then counts for a later one
+                update = {"changed_rule": "", "past_given_up": False, "next_step": ""}
+                self._publish({name: held.model_copy(update=update)})
             return
         self._context.sink.check_target(self._cut, name)
         source = build_source(self._server)
@@ -320,19 +322,12 @@ class CatchUp:
 
     def _waits_for_rows(self, name: str, held: Suspension, changed: CdcError) -> None:
         """With the changed rule beside the target's own cause."""
-        if held.what.endswith((MASKS_CHANGED, PAST_GIVEN_UP)):
-            return
-        if (changed.setting or "").endswith(".masks"):
-            changed.what, changed.got = MASKS_CHANGED, None
-        made = suspension(
-            changed,
-            batch_number=held.batch_number,
-            at=held.position,
-            epoch=held.epoch,
-            needs_snapshot=True,
-        )
-        if beside(held, made) != held:
-            self._publish({name: beside(held, made)})
+        is_masks = (changed.setting or "").endswith(".masks")
+        what = MASKS_CHANGED if is_masks else cause_of(changed)
+        if held.changed_rule != what:
+            next_step = changed.next_step or ""
+            update = {"changed_rule": what, "next_step": next_step, "needs_snapshot": True}
+            self._publish({name: held.model_copy(update=update)})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
         cut = AdminBatch(self._context, cut=self._cut, cursor=self._cursor).suspend(

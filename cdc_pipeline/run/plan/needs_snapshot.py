@@ -22,7 +22,6 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
@@ -174,7 +173,7 @@ def past_lost(
             continue
         held, spec = cut.cursor.targets[name].suspended, cut.tables[name].spec
         route = route_of_recorded(routes, cut, name)
-        is_given_up = held is not None and held.what.endswith(PAST_GIVEN_UP)
+        is_given_up = held is not None and held.past_given_up
         if route is None or is_given_up or not MODES[spec.mode].keeps_past:
             continue
         if "masks" in changed_settings(name, spec, route.rule)[0]:

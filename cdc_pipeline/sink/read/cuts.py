@@ -384,7 +384,7 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
             f"the table is suspended in cut {cut.batch_number}: the table is at "
             f"{suspension.position}, the cut at {cut.cursor.position}",
             table=table,
-            got=f"{suspension.error}: {suspension.what}",
+            got=f"{suspension.error}: {suspension.cause}",
             next_step="read it at its own position with allow_suspended=True; or repair it: "
             f"{way_out(table, suspension, source=cut.cursor.source)}",
         )

@@ -8,7 +8,7 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.lake.records import CutTable, RecordedContent
-from cdc_pipeline.lake.suspensions import PAST_GIVEN_UP, suspension
+from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import RecordedShape, RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn, target_columns
@@ -28,8 +28,9 @@ def replaced(mode: Mode, *, before: str, after: str = "truncate:3") -> Replaceme
     kept = TargetColumn(name="gone", delta_type="string")  # the source has dropped it
     old = spec(before).model_copy(update={"columns": (*spec(before).columns, kept)})
     target = target_of(ORDERS).with_spec(**dict(spec(after)))
-    error = SnapshotError(PAST_GIVEN_UP)
+    error = SnapshotError("masks")
     suspended = suspension(error, batch_number=1, at=Position("binlog.000001", 4), epoch=1)
+    suspended = suspended.model_copy(update={"past_given_up": True})
     return replacement(
         target,
         RecordedContent(path="x", version=0, app_id="new", files=1),
