@@ -51,6 +51,12 @@ def journal_number(journal: str) -> int:
     return int(match[1])
 
 
+def may_follow(journal: str, other: str) -> bool:
+    """Whether both are of one numbering, and `journal` is not before `other`."""
+    is_alike = journal.rpartition(".")[0] == other.rpartition(".")[0]
+    return is_alike and journal_number(journal) >= journal_number(other)
+
+
 def pack_seq(
     epoch: int,
     journal: int,

@@ -338,6 +338,17 @@ class Server:
     def flush_journal(self) -> None:
         self.execute("FLUSH BINARY LOGS")
 
+    def reset_log(self, *, to: int = 0, keeps_gtids: bool = False) -> None:
+        """Remove all journals and begin again, with a number; with what was executed before, or
+        without.
+        """
+        executed, is_mysql = self.gtid_set(), self.flavor == "mysql"
+        statement = "RESET BINARY LOGS AND GTIDS" if is_mysql else "RESET MASTER"
+        self.execute(statement + (f" TO {to}" if to else ""))
+        if keeps_gtids:
+            name = "gtid_purged" if is_mysql else "gtid_binlog_state"
+            self.execute(f"SET GLOBAL {name} = '{executed}'")
+
     def end_position(self) -> tuple[str, int]:
         statement = "SHOW BINARY LOG STATUS" if self.flavor == "mysql" else "SHOW MASTER STATUS"
         journal, offset = self.query(statement)[0][:2]

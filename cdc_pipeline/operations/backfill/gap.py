@@ -45,6 +45,7 @@ from cdc_pipeline.operations.side_lake import only_tables
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore, ResumePlace
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.context import StartDecision
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import CaptureContext, open_session
@@ -101,7 +102,8 @@ def fill_gap(
     config = config.model_copy(update={"tables": only_tables(config, [table])})
     with closing(build_source(config)) as source:
         source.check()
-        first = resolve_start(cursor=None, start=start, source=source).position
+        decision = resolve_start(cursor=None, start=start, source=source)
+        first = decision.position
         _check_reached(start, source)
         last = last_of(config, end, first=first, log_end=source.end_position(), source=source)
         epoch = main.cursor().epoch
@@ -119,7 +121,7 @@ def fill_gap(
         def filled(folder: OperationFolder, state: Operation) -> GapReport | None:
             return main.locked(
                 lambda batch: _Filling(config, folder, state, batch).fill(
-                    source, first, last, asked=as_text(end)
+                    source, decision, last, asked=as_text(end)
                 )
             )
 
@@ -188,10 +190,10 @@ class _Filling:
         return self.state.sources[0]
 
     def fill(
-        self, source: Source, first: Position, last: Position | None, *, asked: str
+        self, source: Source, begin: StartDecision, last: Position | None, *, asked: str
     ) -> GapReport | None:
         """None: a process that was killed had appended it, which is remembered now."""
-        cursor = self.batch.cursor
+        first, cursor = begin.position, self.batch.cursor
         if (
             last is None
             or last.order > cursor.position.order
@@ -215,7 +217,7 @@ class _Filling:
             return self._report("the range was filled before", dict.fromkeys(names, 0))
         for name in left:
             self._check_empty(name, first, last)
-        record = self._record(self._staged(source, first, last), left, first, last)
+        record = self._record(self._staged(source, begin, last), left, first, last)
         targets = () if record is None else record.targets
         rows = dict.fromkeys(left, 0) | {each.table: _row_changes(each) for each in targets}
         state = self.state.model_copy(update={"filled": rows})
@@ -288,12 +290,12 @@ class _Filling:
                     "separate lake (--into)",
                 )
 
-    def _staged(self, source: Source, first: Position, last: Position) -> BatchRecord:
-        config, batch = self.config, self.batch
+    def _staged(self, source: Source, begin: StartDecision, last: Position) -> BatchRecord:
+        config, batch, first = self.config, self.batch, begin.position
         context = CaptureContext(
             batch.sink, MemoryCursorStore(batch.cursor), run_id=batch.run_id, config=config
         )
-        run = LogRange(first, last, ends_anywhere=True, epoch=batch.cursor.epoch)
+        run = LogRange(first, last, ends_anywhere=True, decision=begin, epoch=batch.cursor.epoch)
         session = open_session(
             context,
             run,

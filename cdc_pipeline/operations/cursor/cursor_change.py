@@ -248,13 +248,10 @@ def _renumbered(old: CursorState, source: Source) -> str:
     identity = source.identity
     if not old.identity.same_server(identity):
         return f"the source is another server: {identity} in place of {old.identity}"
-    end = source.end_position()
     try:
         check_same_log(source, old.position, pipeline_name=old.source)
         source.validate_position(old.position)
-    except JournalMissingError as error:
-        if old.position.order[0] > end.order[0]:
-            return f"the journals were renumbered: {error.what}"
+    except JournalMissingError:
         return ""  # purged: an older journal of the same numbering
     except (SourceIdentityError, PositionError) as error:
         return f"the log is not the one that the cursor was taken from: {error.what}"
@@ -262,7 +259,7 @@ def _renumbered(old: CursorState, source: Source) -> str:
 
 
 def _move(old: CursorState, position: Position) -> _Move:
-    if not old.gtid_set:
+    if not (old.gtid_set and position.gtid_set):  # a source may have begun or ceased to use GTIDs
         order = old.position.order
         return _Move(is_back=position.order < order, is_forward=position.order > order)
     # Any: both sets are of the cursor's flavor, which types cannot express.

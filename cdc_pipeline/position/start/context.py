@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from cdc_pipeline.binlog.chunk import Chunks
-from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.seq import journal_number, may_follow
 from cdc_pipeline.config.pipeline_config import GtidConfig, Start
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.dump_errors import DumpErrors
@@ -200,13 +200,7 @@ class StartContext:
         """Whether the cursor's journal was removed while the numbering continued."""
         names = [info.journal for info in self.source.journals(since=self.cursor.position)]
         journal = self.cursor.journal
-        if (
-            not names
-            or journal in names
-            or journal.rpartition(".")[0] != names[-1].rpartition(".")[0]
-        ):
-            return False
-        return journal_number(journal) < journal_number(names[-1])
+        return bool(names) and journal not in names and may_follow(names[-1], journal)
 
     # -- configuration -----------------------------------------------------------------------------
 

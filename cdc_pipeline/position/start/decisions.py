@@ -162,7 +162,7 @@ def stay(context: StartContext) -> StartDecision:
     check_same_log(source, position, pipeline_name=cursor.source)
     source.validate_position(position)
     if not by_offset:
-        _check_nothing_is_passed_over(context)
+        _check_nothing_is_passed_over(source, position.gtid_set, position)
     return _from_cursor(context, position, notes, by_offset=by_offset)
 
 
@@ -181,7 +181,8 @@ def by_set_after_purge(context: StartContext) -> StartDecision:
     check_last_transaction(
         context.source, context.cursor.position, pipeline_name=context.cursor.source
     )
-    _check_nothing_is_passed_over(context)
+    position = context.cursor.position
+    _check_nothing_is_passed_over(context.source, position.gtid_set, position)
     return _from_cursor(context, context.cursor.position, by_offset=False)
 
 
@@ -217,7 +218,6 @@ def fail_over(context: StartContext) -> StartDecision:
         ) from None
     position = replace(position, last_transaction=cursor.last_transaction)
     check_last_transaction(source, position, pipeline_name=cursor.source)
-    _check_nothing_is_passed_over(context)
     return StartDecision(
         position,
         (
@@ -329,7 +329,7 @@ def after_gtid_set(source: Log, text: str, *, setting: str) -> Position:
 
     Raises PositionError: no GTID set of this source, the log has no GTIDs, or no position
     separates an archive; JournalMissingError: later ones were purged; SourceIdentityError: not all
-    were executed.
+    were executed; ServerSettingError: later transactions have no GTID.
     """
     flavor = source.identity.flavor
     wanted = parse_gtid_set(text, flavor)
@@ -347,10 +347,13 @@ def after_gtid_set(source: Log, text: str, *, setting: str) -> Position:
     if source.is_archive:  # no server skips executed transactions of an archive
         begin = _newest_within(source, wanted=text, earliest=earliest)
         with closing(source.chunks(begin, end)) as chunks:
-            position = locate_gtid_set(chunks, wanted=text, earliest=begin, end=end, flavor=flavor)
+            position = locate_gtid_set(
+                chunks, wanted=text, earliest=begin, end=end, flavor=flavor, setting=setting
+            )
     else:
         position = replace(earliest, gtid_set=text)
     source.validate_position(position)
+    _check_nothing_is_passed_over(source, position.gtid_set)
     return position
 
 
@@ -415,22 +418,23 @@ def _check_reaches_back(context: StartContext, last_us: int) -> None:
         )
 
 
-def _check_nothing_is_passed_over(context: StartContext) -> None:
-    """Read by offset what a dump by the cursor's GTID set would skip. ServerSettingError:
-    transactions without a GTID, which MySQL itself refuses.
+def _check_nothing_is_passed_over(
+    source: Log, gtid_set: str, since: Position | None = None
+) -> None:
+    """Read by offset what a dump by a GTID set would skip, behind `since` if that is of this log.
+    ServerSettingError: transactions without a GTID, which MySQL itself refuses.
     """
-    source, cursor = context.source, context.cursor
-    if context.identity.flavor != "mysql" or source.is_archive:
+    if source.identity.flavor != "mysql" or source.is_archive:
         return  # MariaDB has a GTID for each transaction; files are read by offset
-    since = cursor.position if context.same_server else None
     names = [info.journal for info in source.journals(since=since)]
-    begin = cursor.position.by_offset
-    if not context.same_server or cursor.journal not in names:
+    if since is not None and since.journal in names:
+        begin = since.by_offset
+    else:
         # The journal in which the set became complete: what it had before that is no longer known.
-        before = journals_before(source, names, cursor.gtid_set)
+        before = journals_before(source, names, gtid_set)
         begin = Position(names[max(0, before - 1)])
     later = names[names.index(begin.journal) + 1 :]
-    count = journals_within(source, later, cursor.gtid_set)
+    count = journals_within(source, later, gtid_set)
     if not count:
         return
     with closing(source.chunks(begin, Position(later[count - 1]))) as chunks:

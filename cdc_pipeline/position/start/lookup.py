@@ -23,6 +23,9 @@ Rules of a search by time (K6: clocks may go back):
   back again, and whatever followed would be lost.
 - Heads do not show a clock that was set back within one journal by less than its duration. Most
   of that is covered: a journal created in the minute up to the moment counts as created after it.
+- Commit times are those of the server where a transaction began, journals have the clock of their
+  own. If that is late by more than this minute, all that the scan reads is at or after the moment:
+  so if nothing before precedes what was found, the journal before is read too.
 """
 
 from __future__ import annotations
@@ -243,15 +246,28 @@ def search_by_time(
     """
     end = end or source.end_position()
     if journal:
-        return _first_commit(journal_chunks(source, journal, end), t_us=t_us)
+        return _first_commit(journal_chunks(source, journal, end), t_us=t_us).position
     names = [info.journal for info in source.journals()]
     names = names[: names.index(end.journal) + 1] if end.journal in names else names
     journals = journals_to_scan(source, names, t_us=t_us)
     for single in (names[index] for index in journals.single):
-        position = _first_commit(journal_chunks(source, single, end), t_us=t_us)
+        position = _first_commit(journal_chunks(source, single, end), t_us=t_us).position
         if position is not None:
             return position
-    return _first_commit(source.chunks(Position(names[journals.first]), end), t_us=t_us)
+    found = _first_commit(source.chunks(Position(names[journals.first]), end), t_us=t_us)
+    for name in reversed(names[: journals.first]):
+        if found.position is None or found.follows_others:
+            break
+        earlier = _first_commit(journal_chunks(source, name, end), t_us=t_us)
+        found = _Found(earlier.position or found.position, earlier.follows_others)
+    return found.position
+
+
+class _Found(NamedTuple):
+    """`follows_others`: a transaction before the moment was read before it."""
+
+    position: Position | None
+    follows_others: bool
 
 
 class JournalsToScan(NamedTuple):
@@ -277,24 +293,31 @@ def journals_to_scan(source: Log, names: Sequence[str], *, t_us: int) -> Journal
     return JournalsToScan(tuple(set_back), first)
 
 
-def _first_commit(chunks: Chunks, *, t_us: int) -> Position | None:
+def _first_commit(chunks: Chunks, *, t_us: int) -> _Found:
     from cdc_pipeline.binlog.transactions.grouping import (
         TransactionPass,  # loads compiled code, so only when a journal is read
     )
 
-    grouping = TransactionPass()
+    grouping, earlier = TransactionPass(), 0
     with closing(chunks):
         for chunk in chunks:
             starts = grouping.apply(chunk).starts
             rows = starts[chunk.events["commit_ts_us"][starts] >= t_us]
-            if not len(rows):
-                continue
-            return place_of(chunk, int(np.min(rows)))
-    return None
+            if len(rows):
+                first = int(np.min(rows))
+                return _Found(place_of(chunk, first), bool(earlier or (starts < first).any()))
+            earlier += len(starts)
+    return _Found(None, bool(earlier))
 
 
 def locate_gtid_set(
-    chunks: Chunks, *, wanted: str, earliest: Position, end: Position, flavor: Flavor
+    chunks: Chunks,
+    *,
+    wanted: str,
+    earliest: Position,
+    end: Position,
+    flavor: Flavor,
+    setting: str,
 ) -> Position:
     """The position after which only transactions outside `wanted` follow. Reading ends as soon as
     all of `wanted` was found: a log has a GTID once. `earliest`: a journal's begin, with its set.
@@ -327,8 +350,14 @@ def locate_gtid_set(
                     start = Position(chunk.journal, offset, journal_created_s=created_s)
                 continue
             if start is not None:
-                raise _mixed_error(
-                    wanted, chunk.journal, int(chunk.events["offset"][row]), str(one)
+                raise PositionError(
+                    "transactions of the GTID set come after transactions that are not in it",
+                    journal=chunk.journal,
+                    offset=int(chunk.events["offset"][row]),
+                    setting=setting,
+                    expected=f"all of {wanted} before anything else",
+                    got=str(one),
+                    next_step="start at a journal and an offset",
                 )
             known = known.union(one)
         if start is not None and not skip.subtract(known):
@@ -336,8 +365,8 @@ def locate_gtid_set(
     missing = skip.subtract(known)
     if missing or known.subtract(skip):
         raise PositionError(
-            "the log does not match the configured GTID set",
-            setting="start.gtid_set",
+            "the log does not match the GTID set",
+            setting=setting,
             expected=f"a log that begins at or before the end of {wanted} and "
             "contains the rest of it",
             got=f"before its first journal: {earliest.gtid_set or 'nothing'}; not found: "
@@ -346,15 +375,3 @@ def locate_gtid_set(
             "wrote these journals",
         )
     return replace(start or end, gtid_set=wanted)
-
-
-def _mixed_error(wanted: str, journal: str, offset: int, found: str) -> PositionError:
-    return PositionError(
-        "transactions of the configured GTID set come after transactions that are not in it",
-        journal=journal,
-        offset=offset,
-        setting="start.gtid_set",
-        expected=f"all of {wanted} before anything else",
-        got=found,
-        next_step="start at a journal and an offset",
-    )

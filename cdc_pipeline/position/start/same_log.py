@@ -15,7 +15,9 @@ Rules:
   payload's length.
 - A cursor without a recorded event (set by a person, or before anything was read) is checked by
   length and creation time. The next read records one.
-- A purged journal cannot be compared; then GTID sets decide (`source.live.log_positions`).
+- A purged journal cannot be compared; then GTID sets decide (`source.live.log_positions`), within
+  one numbering: journals of another base name, or a log that ends before the cursor's number, were
+  numbered anew, so that their changes would have lower seqs than the lake's rows.
 
 Rules of a log in which reading goes on by GTID set (a GTID can be used twice):
 - A set says which numbers were executed, and not what they did. A server that was reset or set back
@@ -43,6 +45,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice
 from cdc_pipeline.binlog.event_types import GTID_TYPES, EventType
+from cdc_pipeline.binlog.seq import may_follow
 from cdc_pipeline.errors import (
     BinlogError,
     JournalMissingError,
@@ -102,13 +105,15 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
 
 def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> None:
     """JournalMissingError: the journal is listed, and its file is gone; SourceIdentityError: it is
-    shorter, was created at another time, or has another event there; ServerUnreachableError,
-    MissingGrantError.
+    shorter, was created at another time, or has another event there, or the log is numbered anew;
+    ServerUnreachableError, MissingGrantError.
     """
     sizes = {info.journal: info.size_bytes for info in source.journals(since=position)}
+    another = partial(other_log, source, position, pipeline_name=pipeline_name)
+    if sizes and not may_follow(newest := list(sizes)[-1], position.journal):
+        raise another(expected=f"{position.journal}, or a journal after it", got=f"up to {newest}")
     if position.journal not in sizes:
         return
-    another = partial(other_log, source, position, pipeline_name=pipeline_name)
     if position.offset > sizes[position.journal]:
         if not sizes[position.journal]:  # a server says so of a file that it does not find
             raise JournalMissingError(

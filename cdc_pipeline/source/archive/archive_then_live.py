@@ -343,9 +343,15 @@ class ArchiveThenLive(LiveSource):
         """The place in the journal that only transactions outside the set follow."""
         begin = self._archive.begin(number)
         end = replace(begin, offset=self._archive.file(number).stat().st_size, gtid_set="")
-        flavor = self.identity.flavor
         with closing(self._files.chunks(begin, end)) as chunks:
-            return locate_gtid_set(chunks, wanted=gtid_set, earliest=begin, end=end, flavor=flavor)
+            return locate_gtid_set(
+                chunks,
+                wanted=gtid_set,
+                earliest=begin,
+                end=end,
+                flavor=self.identity.flavor,
+                setting="cursor.gtid_set",
+            )
 
     # -- the join ----------------------------------------------------------------------------------
 

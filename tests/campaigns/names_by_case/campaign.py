@@ -218,8 +218,7 @@ class _Played:
         for (name,) in self.server.query("SHOW DATABASES"):
             if name.lower().endswith(_SCHEMA.lower()):
                 self.server.execute(f"DROP DATABASE {quoted(name)}")
-        is_mysql = self.server.flavor == "mysql"
-        self.server.execute("RESET BINARY LOGS AND GTIDS" if is_mysql else "RESET MASTER")
+        self.server.reset_log()
 
     def _shop(self, name: str, source: dict[str, Any]) -> MemoryShop:
         # Under 1 the pattern has a case that no statement has.

@@ -94,6 +94,14 @@ def base_name_changed(world: World) -> Iterator[None]:
     world.server.restart({"log_bin": "journal"})
 
 
+def base_name_changed_and_grown(world: World) -> Iterator[None]:
+    """The numbers pass the cursor's."""
+    yield from base_name_changed(world)
+    for _ in range(12):
+        world.change(2, label="other")
+        world.flush()
+
+
 # -- earlier states --------------------------------------------------------------------------------
 
 

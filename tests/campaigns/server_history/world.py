@@ -182,15 +182,7 @@ class World:
         without."""
         if self.flavor == "mysql":  # a minute later; MariaDB purges by a clock that stays
             self.clock.move(60)
-        server = self.server
-        executed = server.gtid_set()
-        mysql = self.flavor == "mysql"
-        end = f" TO {to}" if to else ""
-        server.execute(("RESET BINARY LOGS AND GTIDS" if mysql else "RESET MASTER") + end)
-        if keeps_gtids and mysql:
-            server.execute(f"SET GLOBAL gtid_purged = '{executed}'")
-        elif keeps_gtids:
-            server.execute(f"SET GLOBAL gtid_binlog_state = '{executed}'")
+        self.server.reset_log(to=to, keeps_gtids=keeps_gtids)
 
     def hide(self, journal: str) -> None:
         """Remove a journal by hand; `bring_back` brings it back."""

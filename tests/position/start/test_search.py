@@ -145,6 +145,24 @@ def test_k6_a_clock_that_was_set_back_loses_no_transaction(back_s: int) -> None:
         )
 
 
+@pytest.mark.parametrize("late_s", [50, 90, 700, 4_000])
+def test_k6_f149_a_server_whose_clock_is_late_has_commits_before_the_journals_of_their_time(
+    late_s: int,
+) -> None:
+    """Commit times are the primary's, journals were created by the standby's clock; one of three
+    has no transaction."""
+    journals = [
+        (10_000 + 100 * number - late_s, [10_030_000_000 + number * 100_000_000][: number % 3])
+        for number in range(60)
+    ]
+    log = log_of(journals)
+    for t_s in (10_000, 13_100, 13_131, 15_930):
+        assert place(log, search_by_time(log, t_us=t_s * SECOND_US)) == twin(
+            journals, t_s * SECOND_US
+        )
+    assert search_by_time(log, t_us=20_000 * SECOND_US) is None
+
+
 def test_p8_many_journals_cost_a_head_each_up_to_the_one_found_and_one_scan() -> None:
     journals = [
         (10_000 + 10 * number, [(10_005 + 10 * number) * SECOND_US]) for number in range(200)

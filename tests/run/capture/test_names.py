@@ -117,7 +117,7 @@ def test_k30_f73_a_statement_means_the_table_in_any_case(
     folding: Server, tmp_path: Path, from_files: bool
 ) -> None:
     """F73: with lower_case_table_names=1 rows log sh1.c, and statements what was typed."""
-    folding.execute("RESET BINARY LOGS AND GTIDS" if folding.flavor == "mysql" else "RESET MASTER")
+    folding.reset_log()
     folding.new_session()
     at = shop(tmp_path, live(folding), "Sh1.*")
     folding.execute_all(*_BEFORE)

@@ -141,6 +141,49 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     assert f"if {stopped.value.journal} is an incomplete copy" in str(stopped.value.next_step)
 
 
+def test_k1_f147_journals_of_another_numbering_are_another_log_and_the_cursor_begins_an_epoch(
+    own_server: Server, make_config: Callable[..., PipelineConfig]
+) -> None:
+    """Another base name whose numbers have passed the cursor's; then a reset after which the server
+    is told what it executed. Later changes would have seqs below those of the lake's rows."""
+    server = own_server
+    config = make_config(section(server), include=["nothing.here"])
+    write(server)
+    server.flush_journal()
+    write(server)
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+
+    server.restart({"log_bin": "journal"})
+    for _ in range(4):
+        server.flush_journal()
+        write(server)
+    for run in (plan, capture):
+        with pytest.raises(SourceIdentityError, match="not the one that the cursor came from"):
+            run(config, cursors=cursors)
+    _begun_again(config, cursors, server, epoch=2)
+
+    server.flush_journal()
+    capture(config, cursors=cursors)
+    server.reset_log(keeps_gtids=True)
+    with pytest.raises(SourceIdentityError, match="ahead of the log"):
+        capture(config, cursors=cursors)
+    _begun_again(config, cursors, server, epoch=3)
+
+
+def _begun_again(
+    config: PipelineConfig, cursors: MemoryCursorStore, server: Server, *, epoch: int
+) -> None:
+    """As the error says."""
+    change = plan_set(config, cursors=cursors, to="latest", who="a test")
+    assert "is not the one that the cursor" in change.consequences[0]
+    apply_set(config, cursors=cursors, change=change)
+    write(server)
+    after = capture(config, cursors=cursors).cursor
+    assert isinstance(after, CursorState)
+    assert (after.epoch, after.journal, after.offset) == (epoch, *server.end_position())
+
+
 @pytest.mark.mariadb
 @pytest.mark.whole
 def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(

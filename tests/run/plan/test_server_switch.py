@@ -121,7 +121,7 @@ def test_k7_a_log_with_none_of_the_last_transactions_is_refused(
     cursors = MemoryCursorStore()
     capture(config, cursors=cursors)
     pair.promote()
-    pair.primary.execute("RESET BINARY LOGS AND GTIDS")
+    pair.primary.reset_log()
     pair.primary.execute("INSERT INTO shop.t VALUES (200, 0)")
     with pytest.raises(SourceIdentityError, match="none of the last transactions"):
         overlap_with(config, pair.primary, cursors)

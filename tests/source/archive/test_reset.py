@@ -35,7 +35,7 @@ def test_p5_a_reset_log_never_reads_as_nothing_new(own_log: Log) -> None:
     assert resolve_start(cursor=cursor, start="latest", source=log.source()).position == log.start
     # until the clock shows another second
     wait_until(lambda: int(time.time()) > log.start.journal_created_s + 1)
-    server.execute("RESET BINARY LOGS AND GTIDS" if server.flavor == "mysql" else "RESET MASTER")
+    server.reset_log()
     refused(log.start, late)
     for number in range(40):
         server.execute(f"INSERT INTO shop.t VALUES ({1000 + number})")

@@ -272,7 +272,7 @@ def test_a_purged_beginning_is_a_hole_and_a_reset_log_is_another(
     assert following.size_bytes == keeping.end().offset
     assert "binlog.000001" in caplog.text
     time.sleep(1.1)  # journals are told apart by the second of their creation
-    keeping.server.execute("RESET BINARY LOGS AND GTIDS")
+    keeping.server.reset_log()
     keeping.write()
     keeping.run(Position("binlog.000001"))
     assert [folder.name[-2:] for folder in logs_of(keeping.keep.path)][-1] == ".2"
@@ -292,8 +292,7 @@ def test_a_reset_log_is_another_wherever_a_run_begins_in_it(
     before = keeping.kept.journals()
     assert [journal.is_sealed for journal in before] == [True, False]
     time.sleep(1.1)  # journals are told apart by the second of their creation
-    is_mysql = keeping.server.flavor == "mysql"
-    keeping.server.execute("RESET BINARY LOGS AND GTIDS" if is_mysql else "RESET MASTER")
+    keeping.server.reset_log()
     for _ in range(journals - 1):
         keeping.write()
         keeping.server.flush_journal()
