@@ -13,8 +13,9 @@ Rules:
 - An operation is claimed under one lock, then locked itself: two processes never work on one. The
   same command resumes what a killed process left.
 - Progress n counts from the cut of batch n on. The file of a batch that was never recorded is
-  replaced by the next batch of its number. Without a side lake here n is 0, and the file is written
-  when its rows are in a cut: what was done after it is done again.
+  replaced by the next batch of its number, or removed before a capture gets that. Without a side
+  lake here n is 0, and the file is written when its rows are in a cut: what was done after it is
+  done again.
 - A snapshot or rebuild is finished when the last cut of the main lake has its tables; its side lake
   is then only left over. Filled ranges are remembered in ``<id>.done``: the same command
   finds nothing to do.
@@ -242,18 +243,31 @@ class OperationFolder:
 
     def read_progress(self) -> Progress:
         """The progress with the side lake's last cut."""
-        cuts = list_numbers(self.paths.cuts)
-        last = cuts[-1] if cuts else 0
+        last = self._last_number()
         counted = [number for number in list_numbers(self._progress) if number <= last]
         if not counted:
             return Progress()
         return _read(Progress, numbered(self._progress, counted[-1]), source=self._source)
 
+    def _last_number(self) -> int:
+        return max(list_numbers(self.paths.cuts), default=0)
+
     def tidy_progress(self, number: int) -> None:
-        for earlier in list_numbers(self._progress):
-            if earlier < number:
-                path = numbered(self._progress, earlier)
-                storage_of(path).remove(path)
+        self._remove_progress(lambda earlier: earlier < number)
+
+    def discard_unrecorded(self) -> None:
+        """Progress with a batch that was never recorded, before one without rows that were read
+        gets its number.
+        """
+        last, storage = self._last_number(), storage_of(self.paths.batches)
+        self._remove_progress(
+            lambda number: number > last and not storage.exists(self.paths.batch(number))
+        )
+
+    def _remove_progress(self, is_left: Callable[[int], bool]) -> None:
+        for number in filter(is_left, list_numbers(self._progress)):
+            path = numbered(self._progress, number)
+            storage_of(path).remove(path)
 
     def remove(self) -> None:
         """Remove the whole side lake; safe to be killed in between. A kind that is remembered when

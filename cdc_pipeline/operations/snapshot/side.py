@@ -216,6 +216,7 @@ class SnapshotLake(SideLake):
         help.
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
+        self.folder.discard_unrecorded()
         try:
             self.capture(bound)
         except TargetSuspendedError:

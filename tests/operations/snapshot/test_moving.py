@@ -17,6 +17,7 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.operations.snapshot.test_snapshot import project
 from tests.servers import Server
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import killed_at
 from tests.support.memory_sink import MemoryLake
 
 
@@ -74,6 +75,30 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     assert found == server_rows(server, database, "a", ["id", "v"])
     assert caught_up[0].order >= read[0].order
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
+
+
+def test_k17_f153_a_chunk_that_was_never_recorded_is_read_again_behind_a_ddl(
+    mysql_server: Server, mysql_database: str, memory: MemoryLake, tmp_path: Path
+) -> None:
+    """The side lake's capture past the DDL gets the number of the chunk's batch."""
+    server, database = mysql_server, mysql_database
+    rows = ", ".join(f"({key}, {key})" for key in range(30))
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT)",
+        f"INSERT INTO a VALUES {rows}",
+    )
+    config, cursors = project(server, database, tmp_path, [], chunk_rows=10), MemoryCursorStore()
+    with killed_at("snapshot_chunks/before_record"):
+        take_snapshot(config, cursors=cursors)
+    server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN w INT NOT NULL DEFAULT 7")
+    with killed_at("snapshot_passed_ddl"):
+        take_snapshot(config, cursors=cursors)
+    report = take_snapshot(config, cursors=cursors)
+    columns = ["id", "v", "w"]
+    found = lake_rows(memory, config.sink.lake_path, database, "a", columns)
+    assert found == server_rows(server, database, "a", columns)
+    assert (len(report.resumed), report.targets[f"{database}.a"].rows_read) == (1, 30)
 
 
 @pytest.mark.whole

@@ -268,13 +268,22 @@ def test_k17_progress_counts_with_the_cut_of_its_batch(config: PipelineConfig) -
     folder.create(made)
     assert (folder.read(), operation_ids(config)) == (made, [made.operation_id])
     first = Progress(tables={"shop.a": TableProgress(rows=50, chunks=1, after=("17",))})
+    last = Progress(tables={"shop.a": TableProgress(rows=100, chunks=2, is_done=True)})
     folder.write_progress(2, first)
-    folder.write_progress(
-        3, Progress(tables={"shop.a": TableProgress(rows=100, chunks=2, is_done=True)})
-    )
+    folder.write_progress(3, last)
     assert folder.read_progress() == Progress()
     put_if_absent(folder.paths.cut(1), "{}")
     put_if_absent(folder.paths.cut(2), "{}")
+    assert folder.read_progress() == first
+    # Recorded, batch 3 gets its cut; else that number is another's.
+    put_if_absent(folder.paths.batch(3), "{}")
+    folder.discard_unrecorded()
+    folder.paths.batch(3).rename(folder.paths.batch(4))
+    put_if_absent(folder.paths.cut(3), "{}")
+    assert folder.read_progress() == last
+    folder.paths.cut(3).unlink()
+    folder.discard_unrecorded()
+    put_if_absent(folder.paths.cut(3), "{}")
     assert folder.read_progress() == first
     (told,) = operations_of(config, None)
     assert (told.rows, told.chunks, told.percent, told.is_running) == (50, 1, 25.0, False)
