@@ -7,8 +7,9 @@ of its fields. So the rows of tables that need only columns of plain types are w
 Rules:
 - A value is stored exactly as the column's Delta type represents it, or the write fails.
 - A bound may be wide and is never narrow: texts are cut to 32 characters and the highest is raised,
-  times are rounded to milliseconds, down and up. Columns that allow no such bound (NaN among the
-  values, a text that cannot be raised, a year without four digits in ISO 8601) have none.
+  times are rounded to milliseconds, down and up, and zero is -0.0 below and 0.0 above: to some
+  readers these differ. Columns that allow no such bound (NaN among the values, a text that cannot
+  be raised, a year without four digits in ISO 8601) have none.
 - Nothing refers to a file before its commit; a file that is never committed is garbage that VACUUM
   removes.
 
@@ -278,6 +279,7 @@ class _Bounds:
         if isinstance(value, str):
             return _text_bound(value, up=up)
         if isinstance(value, float):
+            value = value or (0.0 if up else -0.0)
             return repr(value) if math.isfinite(value) else None
         return json_text(value.isoformat() if isinstance(value, date) else value)
 

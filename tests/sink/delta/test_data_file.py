@@ -8,12 +8,14 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
@@ -38,6 +40,8 @@ COLUMNS: dict[str, tuple[str, list[Any]]] = {
     ),
     "price": ("decimal(7,2)", [Decimal("-99999.99"), Decimal("0.01"), None, Decimal("99999.99")]),
     "ratio": ("double", [0.1, -1e300, None, 5.0]),
+    "zero": ("double", [0.0, -0.0, None, 5.0]),
+    "minus": ("float", [-0.0, 0.0, None, -5.0]),
     "odd": ("double", [float("nan"), 1.0, None, 2.0]),
     "endless": ("float", [float("inf"), 1.0, None, 2.0]),
     "name": ("string", ["ä" * 40, "", None, "Ω" * 33]),
@@ -86,12 +90,25 @@ def test_bounds_hold_every_value_and_a_reader_gets_every_row(tmp_path: Path) -> 
     assert set(COLUMNS) - set(lows) == set(COLUMNS) - set(highs) == NO_BOUNDS
     assert (lows["id"], highs["id"]) == (-(2**63), 2**63 - 1)
     assert lows["amount"] == COLUMNS["amount"][1][0]
+    assert (str(lows["zero"]), str(highs["minus"])) == ("-0.0", "0.0")
     assert lows["price"] == Decimal("-99999.99")
     assert lows["name"] == ""
     assert highs["name"] == "Ω" * 32 + "\U0010ffff"
     assert (lows["day"], highs["day"]) == ("0001-01-01", "9999-12-31")
     assert (lows["at"], highs["at"]) == ("0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z")
     assert (lows["local"], highs["local"]) == ("1500-01-01T00:00:00.000", "2026-01-01T00:00:01.000")
+
+
+@pytest.mark.parametrize(
+    ("values", "condition"), [([-5.0, -0.0, 0.0], "x >= 0.0"), ([0.0, -0.0, 5.0], "x <= -0.0")]
+)
+def test_f154_a_reader_to_whom_minus_zero_is_less_than_zero_leaves_no_file_out(
+    tmp_path: Path, log: Log, values: list[float], condition: str
+) -> None:
+    piece = pa.table({"x": values})
+    (add,) = write_data_files(tmp_path, [piece], data_layout({"x": pa.float64()}, properties={}))
+    log([*described([column_of("x", "double")]), {"add": add}])
+    assert DeltaTable(tmp_path).delete(condition)["num_deleted_rows"] > 0
 
 
 def test_bounds_go_through_a_rewrite_digit_by_digit() -> None:
@@ -146,6 +163,41 @@ def log(tmp_path: Path) -> Log:
         (folder / f"{next(numbers):020d}.json").write_text("\n".join(map(json.dumps, actions)))
 
     return commit
+
+
+def column_of(name: str, delta_type: str) -> dict[str, Any]:
+    return {"name": name, "type": delta_type, "nullable": True, "metadata": {}}
+
+
+def described(
+    columns: list[dict[str, Any]],
+    *,
+    protocol: Any = MappingProxyType({}),
+    metadata: Any = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """The actions of a table's first commit."""
+    features = ["deletionVectors"]
+    return [
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": features,
+                "writerFeatures": features,
+                **protocol,
+            }
+        },
+        {
+            "metaData": {
+                "id": "1",
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": json.dumps({"type": "struct", "fields": columns}),
+                "partitionColumns": [],
+                "configuration": {},
+                **metadata,
+            }
+        },
+    ]
 
 
 def table_of(path: Path, ids: np.ndarray[Any, np.dtype[np.int64]], *, seq: int) -> dict[str, Any]:
@@ -248,33 +300,8 @@ MAPPED = {"metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physica
 def test_what_asks_for_more_than_columns_is_left_to_spark(
     tmp_path: Path, log: Log, is_plain: bool, protocol: Any, metadata: Any, column: Any
 ) -> None:
-    columns = [
-        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
-        {"name": "b", "type": "integer", "nullable": True, "metadata": {}, **column},
-    ]
-    log(
-        [
-            {
-                "protocol": {
-                    "minReaderVersion": 3,
-                    "minWriterVersion": 7,
-                    "readerFeatures": ["deletionVectors"],
-                    "writerFeatures": ["deletionVectors"],
-                    **protocol,
-                }
-            },
-            {
-                "metaData": {
-                    "id": "1",
-                    "format": {"provider": "parquet", "options": {}},
-                    "schemaString": json.dumps({"type": "struct", "fields": columns}),
-                    "partitionColumns": [],
-                    "configuration": {},
-                    **metadata,
-                }
-            },
-        ]
-    )
+    columns = [column_of("id", "long"), {**column_of("b", "integer"), **column}]
+    log(described(columns, protocol=protocol, metadata=metadata))
     there = read_table_log(tmp_path)
     assert there is not None
     assert (not there.needs_spark) == is_plain
