@@ -89,6 +89,7 @@ class RoundsResult:
     unreadable: int = 0
     stale: int = 0
     rounds: int = 0
+    by_spark: bool = False
     different: list[KeySlice] = field(default_factory=list)
     unsettled: KeySlice | None = None
     last: tuple[Reading, ComparisonResult] | None = None
@@ -199,6 +200,7 @@ class TableComparison:
             if pending is not None:
                 request = self._request_for(pending)
             reading, found = self._round(request, pending, reading)
+            settled.by_spark |= found.by_spark
             if settled.last is None:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable

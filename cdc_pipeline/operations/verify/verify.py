@@ -326,6 +326,7 @@ class _Verification:
             **{name: sum(getattr(part, name) for part in parts) for name in _SUMMED},
             partial=reading.after.cut.cursor.targets[name].partial,
             sampled=self._options.share < 1,
+            by_spark=any(part.by_spark for part in parts),
             intervals=intervals,
             repaired=dict(repaired.counts),
             repaired_keys=tuple(repaired.keys[: self._options.keys_shown])

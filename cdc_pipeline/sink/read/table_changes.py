@@ -35,7 +35,6 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, in_order
@@ -70,8 +69,6 @@ from cdc_pipeline.sink.read.rows import (
 _HELD_BYTES_MAX: Final = 256 << 20
 _PARTS: Final = 128
 _SIGN: Final = "_cdc_sign"  # -1: a row of the older version, 1: of the newer
-# Odd: of a byte's place in its text, and one that spreads the sums of these.
-_FACTORS: Final = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C15))
 _OF_CHANGE: Final = {  # what a changelog says of a change, by its column there
     SEQ_COLUMN: pa.field("seq", SEQ_TYPE),
     TRANSACTION_COLUMN: pa.field("transaction", pa.string()),
@@ -434,30 +431,9 @@ def _seqs(rows: pa.Table) -> NDArray[np.bytes_]:
 
 
 def _hashes(rows: pa.Table, by: Sequence[str]) -> NDArray[np.uint64]:
-    """A number below `_PARTS` for each row, of the columns whose equal values have equal texts."""
-    columns = [rows.column(name).combine_chunks() for name in by]
-    texts = [
-        _text_bytes(column)
-        for column in columns
-        if not (pt.is_nested(column.type) or pt.is_floating(column.type))
-    ]
-    if not texts or not len(rows):
-        return np.zeros(len(rows), np.uint64)
-    joined = pc.binary_join_element_wise(*texts, pa.scalar(b"\0", pa.large_binary()))
-    offsets = np.frombuffer(joined.buffers()[1], np.int64)[: len(rows) + 1]
-    content = np.frombuffer(joined.buffers()[2], np.uint8)[: offsets[-1]].astype(np.uint64)
-    lengths = np.diff(offsets)
-    powers = np.cumprod(np.full(int(lengths.max(initial=0)) + 1, _FACTORS[0]))
-    places = np.arange(len(content)) - np.repeat(offsets[:-1], lengths)
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(content * powers[places])])
-    mixed = (sums[offsets[1:]] - sums[offsets[:-1]]) * _FACTORS[1]
-    parts: NDArray[np.uint64] = (mixed >> np.uint64(32)) % np.uint64(_PARTS)
+    """A number below `_PARTS` for each row, of the columns `by`."""
+    from cdc_pipeline.sink.read.row_hashes import RowHasher  # compiled: where rows are many
+
+    hashes = RowHasher(len(rows)).take(rows.column(name) for name in by)
+    parts: NDArray[np.uint64] = hashes[:, 0] % np.uint64(_PARTS)
     return parts
-
-
-def _text_bytes(values: pa.Array) -> pa.Array:
-    if pt.is_temporal(values.type):
-        values = values.cast(pa.int32() if pt.is_date32(values.type) else pa.int64())
-    if not pt.is_binary(values.type):
-        values = values.cast(pa.string())
-    return values.cast(pa.large_binary()).fill_null(b"")

@@ -4,7 +4,10 @@ if they differ (K17).
 Rules:
 - Rows are first partitioned by a hash of the key, the same on both sides: no order and no collation
   is involved, and the parts have similar sizes. Each part has a count and two independent
-  order-free checksums; only parts that differ are joined key by key.
+  order-free checksums; only the rows of parts that differ are compared key by key.
+- This process compares (`sums.py`). Spark does where it must read a side (`in_memory.py`), or where
+  more rows or keys may differ than this process holds. `_in_process` decides; no verdict depends
+  on it.
 - Keys that changed between the two cuts that bracket the views are left out, and named, so that the
   caller checks them again. The batches of that time and the seq of the lake's rows
   identify them.
@@ -48,6 +51,7 @@ from cdc_pipeline.sink.verify import in_memory
 from cdc_pipeline.sink.verify.in_memory import KeyUse
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql, checksums, make_sides
+from cdc_pipeline.sink.verify.sums import unlike_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +82,7 @@ class ComparisonResult:
         buckets, buckets_differing: parts by hash of the key.
         counts: keys of each kind.
         stale: rows of the lake with a key of `unread`: they were not compared.
+        by_spark: whether Spark compared, and not this process.
     """
 
     folder: Path | None
@@ -87,6 +92,7 @@ class ComparisonResult:
     buckets_differing: int
     counts: Mapping[Kind, int]
     stale: int = 0
+    by_spark: bool = False
 
     @property
     def differences(self) -> int:
@@ -124,15 +130,15 @@ def compare(
     SparkNeededError, TooLargeError: Spark may not start.
     """
     result = None
-    with suppress(pa.ArrowException, KeyError):  # Spark says what is wrong with the table
-        result = _in_memory(
-            sides, source, folder, keys, after_seq, sampled=sampled, any_size=start is None
+    with suppress(pa.ArrowException, KeyError, OSError):  # Spark says what is wrong with the table
+        result = _in_process(
+            sides, source, folder, keys, after_seq, sampled=sampled, all_held=start is None
         )
     if result is not None:
         return result
     if start is None:
         open_rows(sides.path, readable_state(sides.path, sides.version))  # says what Spark reads
-        is_large = in_memory.source_side(sides, ()) is not None and not (
+        is_large = in_memory.is_known(sides) and not (
             sides.layouts or sides.column_defaults  # which Spark follows, whatever the size
         )
         kind = TooLargeError if is_large else SparkNeededError
@@ -159,7 +165,7 @@ def compare(
         raise reading_failed(error, table=sides.target.table, what=what) from None
 
 
-def _in_memory(
+def _in_process(
     sides: ComparisonSql,
     stored: StoredRows,
     folder: Path,
@@ -167,40 +173,41 @@ def _in_memory(
     after_seq: int | None,
     *,
     sampled: bool,
-    any_size: bool,
+    all_held: bool,
 ) -> ComparisonResult | None:
     """None if Spark must compare."""
-    if stored.tables is None or any(of_use.tables is None for of_use in keys.values()):
+    if any(of_use.tables is None for of_use in keys.values()):
+        return None
+    if all_held and stored.tables is None:
         return None
     source = (
-        in_memory.source_side(sides, stored.tables)
+        in_memory.source_parts(sides, stored)
         if sides.source_version is None
-        else in_memory.lake_side(sides, sides.source_version)
+        else in_memory.lake_parts(sides, sides.source_version)
     )
-    tables = {use: in_memory.keys_of(sides, of_use.tables or ()) for use, of_use in keys.items()}
-    some = tables.get("wanted", source if sampled else None)
-    listed = [] if some is None else [some, *(tables[use] for use in tables if use == "unread")]
-    lake = (
-        None
-        if source is None
-        else in_memory.lake_side(sides, sides.version, listed, any_size=any_size)
-    )
-    if source is None or lake is None:
+    if source is None:
         return None
-    rows = pa.concat_tables(
-        side.append_column("_in_source", pa.array(np.full(len(side), side is source)))
-        for side in (source, lake)
-    )
-    rows, stale = in_memory.mark_keys(sides, rows, tables, after_seq, sampled=sampled)
+    tables = {use: in_memory.keys_of(sides, of_use.tables or ()) for use, of_use in keys.items()}
+    listed = [tables["wanted"]] if "wanted" in tables else []
+    if not listed and sampled and stored.tables is not None:
+        listed = [pa.concat_tables(source)]
+    listed += [tables[use] for use in tables if listed and use == "unread"]
+    lake = in_memory.lake_parts(sides, sides.version, listed, all_held=all_held)
+    if lake is None:
+        return None
+    unlike = unlike_rows(sides, (source, lake), tables, after_seq, sampled=sampled)
+    if unlike is None:
+        return None
+    rows, stale = in_memory.mark_keys(sides, unlike.rows, tables, after_seq, sampled=sampled)
     counts = _store(folder, 0, in_memory.differences(sides, rows))
     rows = rows.filter(pc.invert(rows.column("_changed")))
     weights, of_source = (rows.column(name).to_numpy() for name in ("_weight", "_in_source"))
     return ComparisonResult(
         folder if counts else None,
-        rows_source=int(weights[of_source].sum()),
-        rows_lake=int(weights[~of_source].sum()),
-        buckets=1,
-        buckets_differing=int(any(kind in DIFFERENCES for kind in counts)),
+        rows_source=unlike.equal + int(weights[of_source].sum()),
+        rows_lake=unlike.equal + int(weights[~of_source].sum()),
+        buckets=unlike.buckets,
+        buckets_differing=unlike.buckets_differing,
         counts=counts,
         stale=stale,
     )
@@ -295,6 +302,7 @@ def _by_spark(
         buckets_differing=len(differing),
         counts=counts,
         stale=stale,
+        by_spark=True,
     )
 
 

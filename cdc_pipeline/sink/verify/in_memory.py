@@ -1,18 +1,25 @@
-"""Compare small tables in Arrow, without a JVM, by the rules of `sides.py` and `compare.py`.
+"""Compare tables in Arrow, without a JVM, by the rules of `sides.py` and `compare.py`.
+
+A side is read in parts, as often as they are wanted: ``c0 ...``, ``_seq``, ``_absent`` and
+``_weight``.
 
 Rules:
 - None instead of a side means that Spark must compare: `read/rows.py` does not read the table, rows
-  pass expressions of Spark's SQL (filters, computed columns), a changelog spans DDL that changed
-  its layout or defaults, its images lack columns, or another program changed one of our own.
+  pass expressions of Spark's SQL (filters, computed columns), a changelog is large or spans DDL
+  that changed its layout or defaults, its images lack columns, or another program changed one of
+  our own.
 - Rows are equal as `read/row_numbers.py` numbers them, which is as `exact` has it (`rescue.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +30,9 @@ from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.binlog.column_types import DELTA_TYPES_COMPARED_AS_TEXT
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.sink.delta.replay import readable_state
+from cdc_pipeline.sink.delta.replay import readable_state, table_state
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
     BEFORE_ABSENT_COLUMN,
@@ -38,7 +46,8 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.modes.shape import needs_shaping
 from cdc_pipeline.sink.read.row_numbers import Numbers, live_rows, number_rows
-from cdc_pipeline.sink.read.rows import open_rows, small_rows
+from cdc_pipeline.sink.read.rows import TableRows, open_rows, small_rows
+from cdc_pipeline.sink.verify.scratch import StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSql
 
 _NAMES: Final = pa.list_(pa.string())
@@ -46,20 +55,39 @@ _RESCUED_TYPE: Final = pa.map_(pa.string(), pa.string())
 _OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: _NAMES}
 _KEYS_HELD: Final = 10_000  # at least, before the smallest of them are chosen
 
+_PART_ROWS: Final = 64, 65_536  # that are held at once, as their files' size has it
+_PART_BYTES: Final = 8 << 20
+
 KeyUse = Literal["changed", "unread", "wanted"]
+Parts: TypeAlias = Iterable[pa.Table]
 
 
-def source_side(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table | None:
-    """Of staged inserts: ``c0 ...``, ``_seq``, ``_absent`` and ``_weight``."""
-    if needs_shaping(sides.target.spec) or not _are_known(sides):
+class _ReadParts(Iterable[pa.Table]):
+    """Read anew whenever they are wanted."""
+
+    def __init__(self, read: Callable[[], Iterator[pa.Table]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        return self._read()
+
+
+def source_parts(sides: ComparisonSql, stored: StoredRows) -> Parts | None:
+    """Of staged inserts."""
+    if not is_known(sides):
         return None
-    parts = [
-        _side(sides, {at: _column(rows, f"c{at}") for at in sides.positions}, len(rows))
-        for rows in [pa.table({}), *tables]
-    ]
-    if any(part is None for part in parts):
-        return None
-    return pa.concat_tables(parts)
+
+    def parts() -> Iterator[pa.Table]:
+        for rows in chain([pa.table({})], stored.batches()):
+            values = {at: _column(rows, f"c{at}") for at in sides.positions}
+            yield _side(sides, values, len(rows))
+
+    return _ReadParts(parts) if stored.tables is None else list(parts())
+
+
+def is_known(sides: ComparisonSql) -> bool:
+    """Whether the source's rows need no Spark to be compared."""
+    return _are_known(sides) and not needs_shaping(sides.target.spec)
 
 
 def keys_of(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table:
@@ -69,11 +97,12 @@ def keys_of(sides: ComparisonSql, tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in named)])
 
 
-def lake_side(
-    sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = (), *, any_size: bool = False
-) -> pa.Table | None:
-    """Of a version of the table, the rows that represent rows of the source; of a large one, those
-    with the first column of `keys` (``c0 ...``), as `small_rows` has it.
+def lake_parts(
+    sides: ComparisonSql, version: int, keys: Sequence[pa.Table] = (), *, all_held: bool = False
+) -> Parts | None:
+    """Of a version of the table, the rows that represent rows of the source. They are held if they
+    are few, or those with the first column of `keys` (``c0 ...``) are, as `small_rows` has it; else
+    they are read when they are wanted, unless `all_held`, with which any size is few.
     """
     spec = sides.target.spec
     columns = {spec.columns[at].name for at in sides.positions}
@@ -88,7 +117,7 @@ def lake_side(
     own |= {END_COLUMN: SEQ_TYPE} if mode.keeps_versions else {}
     maybe = {RESCUED.name, BEFORE_COLUMN}
     names = columns | shard | set(own) | maybe
-    rows = small_rows(sides.path, version, columns=names)
+    rows: pa.Table | TableRows | None = small_rows(sides.path, version, columns=names)
     if rows is None and keys and not mode.rows_are_changes:
         first = sides.key_positions[0]
         chunks = [chunk for some in keys for chunk in some.column(f"c{first}").chunks]
@@ -98,17 +127,35 @@ def lake_side(
             version,
             columns=names,
             values=(spec.columns[first].name, values),
-            any_size=any_size,
+            any_size=all_held,
         )
-    if rows is None or not (columns | shard | set(own)) - maybe <= set(rows.column_names):
+    if rows is None and not (all_held or mode.rows_are_changes):
+        state = table_state(sides.path, version)
+        with suppress(SparkNeededError):
+            rows = None if state is None else open_rows(sides.path, state, columns=names)
+    if rows is None or not (columns | shard | set(own)) - maybe <= set(rows.schema.names):
         return None
     if any(rows.schema.field(name).type != kind for name, kind in own.items()):
         return None
     if mode.rows_are_changes:
-        return _rows_left(sides, rows)
-    rows = live_rows(_of_shard(sides, rows), mode)
-    values = {at: _column(rows, spec.columns[at].name) for at in sides.positions}
-    return _side(sides, values, len(rows), seq=rows.column(SEQ_COLUMN))
+        left = _rows_left(sides, rows)
+        return None if left is None else [left]
+
+    def live_side(part: pa.Table) -> pa.Table:
+        live = live_rows(_of_shard(sides, part), mode)
+        values = {at: _column(live, spec.columns[at].name) for at in sides.positions}
+        return _side(sides, values, len(live), seq=live.column(SEQ_COLUMN))
+
+    if isinstance(rows, pa.Table):
+        return [live_side(rows)]
+    nothing, read = rows.schema.empty_table(), partial(rows.batches, _part_rows(rows))
+    return _ReadParts(lambda: map(live_side, chain([nothing], read())))
+
+
+def _part_rows(rows: TableRows) -> int:
+    count, size_bytes = rows.known_size()
+    few = _PART_BYTES * (count or 0) // max(1, size_bytes)
+    return min(max(few, _PART_ROWS[0]), _PART_ROWS[1])
 
 
 def next_keys(
@@ -187,15 +234,12 @@ def _side(
     seq: Any = None,
     absent: Any = None,
     weight: NDArray[np.int64] | None = None,
-) -> pa.Table | None:
-    """None if a value does not fit the type that it is recorded with."""
+) -> pa.Table:
+    """Raises ArrowException: a value does not fit the type that it is recorded with."""
     arrays: dict[str, Any] = {}
-    try:
-        for at, given in values.items():
-            kind = arrow_of(sides.type_of(at))
-            arrays[f"c{at}"] = pa.nulls(count, kind) if given is None else given.cast(kind)
-    except pa.ArrowException:
-        return None
+    for at, given in values.items():
+        kind = arrow_of(sides.type_of(at))
+        arrays[f"c{at}"] = pa.nulls(count, kind) if given is None else given.cast(kind)
     arrays["_seq"] = pa.nulls(count, SEQ_TYPE) if seq is None else seq
     arrays["_absent"] = pa.nulls(count, _NAMES) if absent is None else absent
     arrays["_weight"] = np.ones(count, np.int64) if weight is None else weight
@@ -225,8 +269,6 @@ def _rows_left(sides: ComparisonSql, rows: pa.Table) -> pa.Table | None:
     }
     after = _side(sides, after_values, len(rows), seq=seq, absent=rows.column(ABSENT_COLUMN))
     old = _side(sides, before_values, len(rows), seq=seq)
-    if after is None or old is None:
-        return None
     gone = pc.equal(op, "delete").to_numpy()
     updated = pc.equal(op, "update").to_numpy()
     if sides.is_sum:
@@ -286,10 +328,15 @@ def mark_keys(
         kept &= np.isin(of_rows, of_rows[kept & in_source])
     changed = numbers.get("changed", none)
     if after_seq is not None:
-        later = pc.greater(rows.column("_seq"), pa.scalar(Decimal(after_seq), SEQ_TYPE))
-        changed = np.concatenate([changed, of_rows[kept & pc.fill_null(later, False).to_numpy()]])
+        changed = np.concatenate([changed, of_rows[kept & later_than(rows, after_seq)]])
     marked = rows.append_column("_changed", pa.array(np.isin(of_rows, changed)))
     return marked.filter(pa.array(kept)), stale
+
+
+def later_than(rows: pa.Table, seq: int) -> NDArray[np.bool_]:
+    later = pc.greater(rows.column("_seq"), pa.scalar(Decimal(seq), SEQ_TYPE))
+    is_later: NDArray[np.bool_] = pc.fill_null(later, False).to_numpy()
+    return is_later
 
 
 def differences(sides: ComparisonSql, rows: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ Rules:
 - Rows are shaped and masked here like those of a snapshot: what masks hide is never written (K14).
 - Files have the layout of staged inserts (`sink/modes/expand.py`), so that the comparison reads
   what a batch reads.
-- Memory is bounded: rows that are too many for a comparison in memory, alone or with the others
+- Memory is bounded: rows that are too many to be held for a comparison, alone or with the others
   that are held, are written, group by group.
 """
 
@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.errors import LockError
 from cdc_pipeline.lake.paths import LakePaths, remove_tree
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.lake.staged_file import StagedFileWriter
+from cdc_pipeline.lake.staged_file import CountingFile, RowGroupWriter
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -36,6 +36,8 @@ from cdc_pipeline.sink.read.rows import SMALL_BYTES, SMALL_ROWS
 
 # Of all rows that one verification holds: many source tables may share a target.
 _HELD_BYTES_MAX: Final = 2 * SMALL_BYTES
+_GROUP_BYTES: Final = 8 << 20
+_GROUP_ROWS: Final = 128 << 10
 
 
 def _nobody() -> None:
@@ -76,6 +78,19 @@ class Scratch:
         return self.folder / str(next(self._numbers))
 
 
+class _RowsWriter(RowGroupWriter):
+    """No record names these files: none is hashed, and nothing asks for statistics."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        how = {"compression": "zstd", "compression_level": 1, "write_statistics": False}
+        file = CountingFile(path)
+        super().__init__(file, schema, group_bytes=_GROUP_BYTES, group_rows=_GROUP_ROWS, **how)
+
+    def close(self) -> None:
+        self._flush()
+        self._end()
+
+
 class StoredRows:
     """Rows, in memory (`tables`) while they are few, else in files."""
 
@@ -87,7 +102,7 @@ class StoredRows:
         self._lake = scratch.lake
         self._tables: list[pa.Table] = []
         self._files: list[Path] = []
-        self._writer: StagedFileWriter | None = None
+        self._writer: _RowsWriter | None = None
 
     @property
     def tables(self) -> list[pa.Table] | None:
@@ -105,6 +120,16 @@ class StoredRows:
             or self._scratch.held_bytes > _HELD_BYTES_MAX
         ):
             self._write()
+
+    def batches(self) -> Iterator[pa.Table]:
+        """All rows, some at a time."""
+        if not self._files:
+            yield from self._tables
+            return
+        for path in self.files():
+            with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group)
 
     def files(self) -> list[Path]:
         """All rows are in files from then on."""
@@ -143,7 +168,7 @@ class StoredRows:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 name = storage_of(self._folder).unique(f"{len(self._files):06d}.parquet")
                 self._files.append(self._folder / name)
-                self._writer = StagedFileWriter(self._files[-1], table.schema, key_columns=[])
+                self._writer = _RowsWriter(self._files[-1], table.schema)
             self._writer.write(table)
         self._let_go()
 
@@ -153,5 +178,5 @@ class StoredRows:
 
     def _close(self) -> None:
         if self._writer is not None:
-            self._writer.close(lake=self._lake)
+            self._writer.close()
             self._writer = None

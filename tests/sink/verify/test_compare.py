@@ -13,16 +13,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.lake.records import ColumnDefault, RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE
+from cdc_pipeline.sink.read.row_hashes import RowHasher
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.verify import compare as comparing
 from cdc_pipeline.sink.verify import in_memory
@@ -51,13 +52,35 @@ def no_jvm() -> Any:
     raise AssertionError("a small table needs no JVM")
 
 
-@pytest.fixture(params=["in memory", pytest.param("by Spark", marks=pytest.mark.whole)])
+def stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sides are read part by part, as those of large tables are."""
+    in_process, small_rows = comparing._in_process, in_memory.small_rows
+
+    def compared(sides: ComparisonSql, stored: StoredRows, *of: Any, **how: Any) -> Any:
+        stored.files()
+        return in_process(sides, stored, *of, **how)
+
+    def few(*of: Any, columns: Any, **how: Any) -> Any:
+        return small_rows(*of, columns=columns, **how) if "_cdc_op" in columns else None
+
+    monkeypatch.setattr(comparing, "_in_process", compared)
+    monkeypatch.setattr(in_memory, "small_rows", few)
+    monkeypatch.setattr(in_memory, "_PART_ROWS", (7, 7))
+
+
+def ask_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "_in_process", lambda *_, **__: None)
+    monkeypatch.setattr(comparing, "small_rows", lambda *_, **__: None)
+
+
+@pytest.fixture(params=["in memory", "streamed", pytest.param("by Spark", marks=pytest.mark.whole)])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What starts Spark, for the comparison by one engine."""
-    if request.param == "in memory":
+    if request.param == "streamed":
+        stream(monkeypatch)
+    if request.param != "by Spark":
         return no_jvm
-    monkeypatch.setattr(comparing, "_in_memory", lambda *_, **__: None)
-    monkeypatch.setattr(comparing, "small_rows", lambda *_, **__: None)
+    ask_spark(monkeypatch)
     spark = request.getfixturevalue("spark")
     return lambda: spark
 
@@ -287,7 +310,7 @@ def test_k25_the_rows_of_the_larger_side_are_compared_in_parts(
         lengths.append(len(rows))
         return differences(_sides, rows)
 
-    monkeypatch.setattr(comparing, "_in_memory", lambda *_, **__: None)
+    monkeypatch.setattr(comparing, "_in_process", lambda *_, **__: None)
     monkeypatch.setattr(comparing, "_ROWS_PER_BUCKET", 9 // buckets)
     monkeypatch.setattr(MergeSettings, "large_batch", lambda _, size: asked_bytes.append(size))
     differences = in_memory.differences
@@ -376,73 +399,191 @@ def bits(value: Any) -> str:
     return f"[{','.join(map(bits, value))}]" if isinstance(value, list) else repr(value)
 
 
-@pytest.mark.whole
-def test_both_engines_tell_the_same_of_generated_values(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    choose = random.Random(7)
-    kinds = [[None, *of_type] for of_type in VALUES.values()]
-    rows = [[number, *map(choose.choice, kinds)] for number in range(400)]
-    there = [list(row) for row in rows if choose.random() < 0.9]
-    for row in choose.sample(there, 200):
-        at = choose.randrange(len(kinds))
-        row[1 + at] = choose.choice(kinds[at])
-    there += [list(choose.choice(rows)) for _ in range(20)]
-    types = ["int", *VALUES]
-    columns = tuple(TargetColumn(name=f"n{at}", delta_type=kind) for at, kind in enumerate(types))
-    arrow = [in_memory.arrow_of(kind) for kind in types]
-    by_column = [
-        [pa.array([row[at] for row in side], arrow[at]) for at in range(len(types))]
-        for side in (rows, there)
-    ]
-    pq.write_table(
-        pa.table(
-            [*by_column[1], pa.array([Decimal(1)] * len(there), pa.decimal128(38, 0))],
-            names=[*(column.name for column in columns), "_cdc_seq"],
-        ),
-        tmp_path / "rows.parquet",
-    )
-    lake = tmp_path / "t"
-    spark.read.parquet(str(tmp_path / "rows.parquet")).write.format("delta").save(str(lake))
-    scratch = Scratch(tmp_path / "scratch", tmp_path)
-    count = len(rows)
-    staged = {f"c{at}": array for at, array in enumerate(by_column[0])}
-    staged["_op"] = pa.array([INSERT] * count, pa.int8())
+TYPES = ["int", *VALUES]
+ARROW = [in_memory.arrow_of(kind) for kind in TYPES]
+KINDS = [[None, *of_type] for of_type in VALUES.values()]
+SEQ = pa.decimal128(38, 0)
+MODES = ("mirror", "soft_delete", "history", "changelog")
+KEYS = ((0,), (), (1, 6, 14))  # positions
 
-    def found_by(start: Any, key: tuple[str, ...]) -> Counter[tuple[str, ...]]:
-        spec = TargetSpec(columns=columns, key=key)
-        names = tuple(column.name for column in columns)
-        target = RecordedTarget(table="d.t", app_id="x", spec=spec)
-        sides = ComparisonSql(target=target, columns=names, key=key, path=lake, version=0)
-        stored = scratch.rows()
-        stored.add(pa.table(staged))
-        found = compare(start, sides, stored, folder=scratch.new_folder())
-        assert (found.rows_source, found.rows_lake) == (count, len(there))
-        return Counter(
-            (kind, bits(list(values)), " ".join(columns), str(more))
-            for kind, values, columns, more in told(sides, found, limit=10_000)
+
+class Generated:
+    """Rows of all types, of a source and a lake: some are missing, others differ or are there
+    twice."""
+
+    def __init__(self, folder: Path, mode: Any, key: tuple[int, ...]) -> None:
+        choose = random.Random(7)
+        self.rows = [[number, *map(choose.choice, KINDS)] for number in range(400)]
+        self.there = [list(row) for row in self.rows if choose.random() < 0.9]
+        for row in choose.sample(self.there, 200):
+            at = choose.randrange(len(KINDS))
+            row[1 + at] = choose.choice(KINDS[at])
+        self.there += [list(choose.choice(self.rows)) for _ in range(20)]
+        self.named = tuple(
+            TargetColumn(name=f"n{at}", delta_type=kind) for at, kind in enumerate(TYPES)
         )
+        names, count = [column.name for column in self.named], len(self.there)
+        own = {"_cdc_seq": pa.array([Decimal(choose.randrange(1, 10)) for _ in self.there], SEQ)}
+        if mode == "soft_delete":
+            own["_cdc_deleted"] = pa.array([choose.random() < 0.1 for _ in self.there])
+        if mode == "history":
+            own["__START_AT"] = own["_cdc_seq"]
+            own["__END_AT"] = pa.array([choose.choice([None, 9]) for _ in self.there], SEQ)
+        if mode == "changelog":
+            image = pa.struct(list(zip(names, ARROW, strict=True)))
+            own["_cdc_seq"] = pa.array(map(Decimal, range(count)), SEQ)
+            own["_cdc_op"] = pa.array([choose.choice(["insert", "delete"]) for _ in self.there])
+            own["_cdc_before"] = pa.nulls(count, image)
+            own |= {f"_cdc_{of}absent": pa.nulls(count, pa.list_(pa.string()))
+                    for of in ("", "before_")}  # fmt: skip
+        columns = self._columns(self.there, range(len(TYPES)))
+        write_deltalake(folder / "t", pa.table([*columns, *own.values()], [*names, *own]))
+        spec = TargetSpec(
+            columns=self.named, key=() if mode == "changelog" else self._names(key), mode=mode
+        )
+        target = RecordedTarget(table="d.t", app_id="x", spec=spec)
+        self.sides = ComparisonSql(
+            target=target,
+            columns=tuple(names),
+            key=self._names(key),
+            path=folder / "t",
+            version=0,
+        )
+        self._scratch, self._folder = Scratch(folder / "scratch", folder), folder
 
-    for key in (("n0",), (), ("n1", "n6", "n14")):
-        in_arrow = found_by(no_jvm, key)
+    def _names(self, key: tuple[int, ...]) -> tuple[str, ...]:
+        return tuple(self.named[at].name for at in key)
+
+    def _columns(self, rows: list[list[Any]], positions: Any) -> list[pa.Array]:
+        return [pa.array([row[at] for row in rows], ARROW[at]) for at in positions]
+
+    def keys(self, rows: list[list[Any]]) -> StoredRows:
+        stored = self._scratch.rows()
+        stored.add(pa.table(self._columns(rows, self.sides.key_positions), self.sides.keys))
+        return stored
+
+    def found_by(self, start: Any, *, share: float = 1.0, **how: Any) -> list[Any]:
+        """`share`: of the source's rows."""
+        rows = self.rows[: int(len(self.rows) * share)]
+        names = [f"c{at}" for at in range(len(TYPES))]
+        staged = pa.table(self._columns(rows, range(len(TYPES))), names)
+        stored = self._scratch.rows()
+        stored.add(staged.append_column("_op", pa.array([INSERT] * len(rows), pa.int8())))
+        folder = self._scratch.new_folder()
+        found = compare(start, self.sides, stored, folder=folder, sampled=share < 1, **how)
+        told_rows = Counter(
+            (kind, bits(list(values)), " ".join(columns), str(more))
+            for kind, values, columns, more in told(self.sides, found, limit=10_000)
+        )
+        return [found.rows_source, found.rows_lake, found.stale, told_rows]
+
+    def selections(self) -> list[dict[str, Any]]:
+        """Keys of rows that both sides have, and that one lacks."""
+        some = [*self.there[::9], *self.rows[::7]]
+        changed = {"keys": {"changed": self.keys(some)}, "after_seq": 8}
+        if not self.sides.key:
+            return [{}]
+        return [
+            {},
+            changed,
+            {"keys": {"wanted": self.keys(some), "unread": self.keys(self.there[::5])}},
+            {"keys": {"unread": self.keys(self.there[::5])}, "share": 0.5, "after_seq": 8},
+        ]
+
+
+def _in_arrow(mode: str, key: tuple[int, ...]) -> bool:
+    """Spark finds the last change of a key by `=`, which is not that of floats here."""
+    return mode != "changelog" or not {TYPES[at] for at in key} & {"float", "double"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "key"), [(mode, key) for mode in MODES for key in KEYS if _in_arrow(mode, key)]
+)
+def test_k17_a_table_that_is_read_in_parts_differs_as_one_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, key: tuple[int, ...]
+) -> None:
+    made = Generated(tmp_path, mode, key)
+    selections = made.selections()
+    held = [made.found_by(no_jvm, **how) for how in selections]
+    assert all(rows for *_, rows in held)
+    stream(monkeypatch)
+    assert [made.found_by(no_jvm, **how) for how in selections] == held
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("mode", MODES)
+def test_both_engines_tell_the_same_of_generated_values(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    for at, key in enumerate(key for key in KEYS if _in_arrow(mode, key)):
+        made = Generated(tmp_path / str(at), mode, key)
+        selections = made.selections()
+        if mode != "mirror" or at:
+            selections = selections[-1:]
+        in_process = [made.found_by(no_jvm, **how) for how in selections]
         with monkeypatch.context() as patch:
-            patch.setattr(comparing, "_in_memory", lambda *_, **__: None)
-            assert found_by(lambda: spark, key) == in_arrow
-        if not key:
-            more = Counter(bits(row) for row in rows)
-            more.subtract(bits(row) for row in there)
-            counts = Counter(int(text) for *_, text in in_arrow.elements())
+            ask_spark(patch)
+            assert [made.found_by(lambda: spark, **how) for how in selections] == in_process
+        if not key and mode == "mirror":
+            more = Counter(bits(row) for row in made.rows)
+            more.subtract(bits(row) for row in made.there)
+            counts = Counter(int(text) for *_, text in in_process[0][-1].elements())
             assert counts == Counter(filter(None, more.values()))
+
+
+@pytest.mark.parametrize("read", ["held", "in parts"])
+def test_k17_rows_that_changed_alike_on_both_sides_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    if read == "in parts":
+        stream(monkeypatch)
+    made = Generated(tmp_path, "mirror", (0,))
+    made.rows = made.there = made.there[:300]
+    *_, found = made.found_by(no_jvm, after_seq=8)
+    later = {int(key[1:-1]) for kind, key, *_ in found.elements() if kind == "left_out"}
+    seqs = DeltaTable(tmp_path / "t").to_pyarrow_table(columns=["n0", "_cdc_seq"]).to_pylist()
+    assert later == {row["n0"] for row in seqs if row["_cdc_seq"] > 8}
+
+
+def test_k17_every_kind_of_difference_is_found_among_generated_values(tmp_path: Path) -> None:
+    made = Generated(tmp_path, "mirror", (0,))
     there_by_key: dict[int, list[list[Any]]] = {}
-    for row in there:
+    for row in made.there:
         there_by_key.setdefault(row[0], []).append(row)
     expected = Counter(
         "missing" if not same else "duplicate" if len(same) > 1 else "different"
-        for row in rows
+        for row in made.rows
         for same in [there_by_key.get(row[0], [])]
         if list(map(bits, same)) != [bits(row)]
     )
-    assert Counter(kind for kind, *_ in found_by(no_jvm, ("n0",)).elements()) == expected
+    *_, found = made.found_by(no_jvm)
+    assert Counter(kind for kind, *_ in found.elements()) == expected
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_k17_each_value_has_hashes_of_its_own_wherever_it_lies(kind: str) -> None:
+    """Also the one that any single bit makes of a number or text; equal values have the same."""
+    values = [None, *VALUES[kind]]
+    if kind == "bigint":
+        values = [0, *(1 << bit for bit in range(63)), -(1 << 63)]
+    if kind == "binary":
+        values = [b"", bytes(9), bytes(19), *(bytes([0] * at + [1 << bit] + [0] * (18 - at))
+                  for at in range(19) for bit in range(8))]  # fmt: skip
+    column = pa.array(values, in_memory.arrow_of(kind))
+    hashes = RowHasher(len(column)).take([pa.chunked_array([column])])
+    for lane in hashes.T:
+        assert len(set(lane.tolist())) == len(values)
+    for begin in range(1, min(4, len(values))):
+        rest = pa.chunked_array([column.slice(begin)])
+        assert np.array_equal(RowHasher(len(rest)).take([rest]), hashes[begin:])
+
+
+def test_k17_hashes_call_equal_what_is_equal() -> None:
+    entries = [[("a", "x"), ("b", None)], [("b", None), ("a", "x")]]
+    nans = np.array([0x7FF8000000000000, 0xFFF8000000000001], np.uint64).view(np.float64)
+    for column in (pa.array(entries, pa.map_(pa.string(), pa.string())), pa.array(nans)):
+        first, second = RowHasher(2).take([pa.chunked_array([column])])
+        assert first.tolist() == second.tolist()
 
 
 @pytest.mark.parametrize("key", [("a", "b"), ("b", "a")])
