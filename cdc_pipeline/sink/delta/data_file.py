@@ -53,7 +53,7 @@ _INDEXED_COLUMNS: Final = 32
 _INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 
 # Without it readers take dates before 1582 for dates of the Julian calendar, or refuse them.
-_PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
+_PROLEPTIC: Final = {"org.apache.spark.version": "4.2.0"}
 
 # In the footers of data files that are staged.
 _LAYOUT_KEY: Final = "cdc.layout"
@@ -111,7 +111,7 @@ def data_layout(
     named = [*list(types)[: indexed_columns if indexed_columns >= 0 else None], *bounded]
     return DataLayout(
         names=tuple(types),
-        schema=pa.schema(list(fields.values()), metadata=_PROLEPTIC),
+        schema=pa.schema(list(fields.values())),
         indexed=tuple(dict.fromkeys(fields[name].name for name in named)),
         marks=properties.get("delta.enableDeletionVectors") == "true",
         codec=codec,
@@ -183,7 +183,7 @@ class DataFileWriter(RowGroupWriter):
             compression=layout.codec,
             compression_level=1 if layout.codec == "zstd" else None,
             store_decimal_as_integer=True,
-            store_schema=False,  # readers see plain Parquet
+            store_schema=False,  # readers see plain Parquet, and no metadata of the schema's
         )
         self._layout = layout
         self._bounds = {name: _Bounds(self.schema.field(name).type) for name in layout.indexed}
@@ -196,9 +196,8 @@ class DataFileWriter(RowGroupWriter):
         """The statistics; `is_told`: the file tells them and its layout (`told_statistics`)."""
         self._flush()
         statistics = self._statistics()
-        if is_told:
-            told = {_LAYOUT_KEY: self._layout.text, _STATISTICS_KEY: statistics}
-            self._writer.add_key_value_metadata(told)
+        told = {_LAYOUT_KEY: self._layout.text, _STATISTICS_KEY: statistics} if is_told else {}
+        self._writer.add_key_value_metadata(_PROLEPTIC | told)
         self._end()
         return statistics
 

@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from cdc_pipeline.lake.staged_file import CountingFile
 from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
 from cdc_pipeline.sink.delta import data_file
 from cdc_pipeline.sink.delta.data_file import (
+    DataFileWriter,
     data_layout,
     json_text,
     plain_type,
@@ -109,6 +111,17 @@ def test_f154_a_reader_to_whom_minus_zero_is_less_than_zero_leaves_no_file_out(
     (add,) = write_data_files(tmp_path, [piece], data_layout({"x": pa.float64()}, properties={}))
     log([*described([column_of("x", "double")]), {"add": add}])
     assert DeltaTable(tmp_path).delete(condition)["num_deleted_rows"] > 0
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_f155_a_file_says_that_its_dates_are_of_one_calendar(tmp_path: Path, is_told: bool) -> None:
+    """As Spark's `DataSourceUtils.datetimeRebaseSpec` asks for it."""
+    writer = DataFileWriter(CountingFile(tmp_path / "f"), data_layout(types(), properties=MARKS))
+    writer.write(rows())
+    writer.end(is_told=is_told)
+    told = pq.read_metadata(tmp_path / "f").metadata
+    assert int(told[b"org.apache.spark.version"].split(b".")[0]) >= 3
+    assert b"org.apache.spark.legacyDateTime" not in told
 
 
 def test_bounds_go_through_a_rewrite_digit_by_digit() -> None:
