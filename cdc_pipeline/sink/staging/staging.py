@@ -58,6 +58,7 @@ from cdc_pipeline.sink.modes.rescue import (
 )
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.target import Target
+from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.transaction.savepoints import is_undone
 
 DATA_FILES: Final = ".data.parquet"  # how names of staged files end that are data files
@@ -443,6 +444,13 @@ class StagedBatch:
                 got=f"{type(error).__name__}: {error.strerror or error}",
                 next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
             ) from error
+        except pa.ArrowInvalid as error:
+            raise StagingError(
+                "rows do not fit the data files that they are to become",
+                table=staged.target.name,
+                got=said_by(error),
+                next_step="take a new snapshot of the table",
+            ) from None
 
     def _undo(
         self, staged: StagedTarget, part: StagedPart, at: int, undone: NDArray[np.int64]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.paths import remove_tree
 from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.sink.delta.data_file import DataLayout
@@ -97,6 +100,22 @@ def test_k2_k12_what_a_table_adopts_is_what_would_be_written(
         assert min(one["minValues"]["id"] for one in statistics) == min(row["id"] for row in VALUES)
         found.append((whole_rows(sink, EVERY), statistics))
     assert found[0] == found[1]
+
+
+def test_f156_rows_that_do_not_fit_their_data_files_are_an_error_of_the_table(
+    open_sink: Callable[..., DeltaSink],
+) -> None:
+    sink = open_sink("lake")
+    sink.finish(record_batch(sink, 1, (ORDERS, [insert(id=0, total=0)], 10)))
+    target = target_of(ORDERS)
+    layout = sink.data_layout("shop.orders", target.spec)
+    assert layout is not None
+    narrow = replace(layout, schema=layout.schema.set(1, pa.field("total", pa.int8())))
+    with pytest.raises(StagingError) as caught:
+        rows = decoded(ORDERS, [insert(id=1, total=300)], first_place=100)
+        sink.begin(2).add(rows, target, layout=narrow)
+    assert caught.value.table == "shop.orders"
+    assert "300" not in str(caught.value.got)
 
 
 def _other_properties(sink: DeltaSink) -> None:
