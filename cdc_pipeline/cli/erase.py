@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cdc_pipeline.cli.common.certificates import (
+    AND_OLDER,
+    ask_and_do,
     at_once_option,
+    check_again,
     check_option,
-    show_check,
     show_held,
     source_table_option,
 )
-from cdc_pipeline.cli.common.output import confirm, operator, quiet_streams, results, show_result
+from cdc_pipeline.cli.common.output import operator, results
 from cdc_pipeline.cli.common.settings import (
     Settings,
     reason_option,
@@ -22,13 +25,13 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source, operate_in
+from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.cli.story import key_of
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.lake.erasures import Certificate
-    from cdc_pipeline.operations.erase.erase import ErasePreview, EraseRequest
+    from cdc_pipeline.operations.erase.erase import ErasePreview
 
 
 @click.command("erase")
@@ -102,38 +105,32 @@ def command(
     )
     with open_source(settings, config) as access:
         if check:
-            found = operate_in(
+            check_again(
                 access,
                 settings,
                 "erase",
                 lambda run: erasing.check(config, cursors=run["cursors"], table=table_name),
+                show=_show,
+                nothing=f"nothing was erased of {table_name}",
             )
-            show_check(settings, found, _show)
             return
-        if dry_run or not yes:
-            with quiet_streams(quiet=not settings.debug):
-                told = erasing.preview(config, asked, cursors=access.cursors)
-            if dry_run:
-                show_result(settings, told, _show_preview)
-                return
-            if not settings.as_json:
-                _show_preview(told)
-            _ask(settings, asked, told, yes=yes)
-        done = operate_in(
-            access, settings, "erase", lambda run: erasing.erase(config, asked, **run)
+        ask_and_do(
+            access,
+            settings,
+            "erase",
+            preview=lambda cursors: erasing.preview(config, asked, cursors=cursors),
+            show_preview=_show_preview,
+            asks=partial(_asks, at_once=at_once),
+            work=lambda run: erasing.erase(config, asked, **run),
+            show=_show,
+            dry_run=dry_run,
+            yes=yes,
         )
-    show_result(settings, done, _show)
 
 
-def _ask(settings: Settings, asked: EraseRequest, told: ErasePreview, *, yes: bool) -> None:
+def _asks(told: ErasePreview, *, at_once: bool) -> tuple[str, str]:
     rows = f"{count_of(sum(told.rows.values()), 'row')} of {count_of(told.keys, 'key')}"
-    past = ", with all older versions and cuts" if asked.at_once else ""
-    confirm(
-        settings,
-        f"{rows} will be erased{past}. Continue?",
-        refusal=f"{rows} would be erased{past}, which needs confirmation",
-        yes=yes,
-    )
+    return rows, f"be erased{AND_OLDER if at_once else ''}"
 
 
 def _show_preview(told: ErasePreview) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from cdc_pipeline.cli.common.certificates import (
+    AND_OLDER,
+    ask_and_do,
     at_once_option,
+    check_again,
     check_option,
-    show_check,
     show_held,
     source_table_option,
 )
-from cdc_pipeline.cli.common.output import confirm, operator, results, show_result
+from cdc_pipeline.cli.common.output import operator, results
 from cdc_pipeline.cli.common.settings import (
     Settings,
     reason_option,
@@ -21,7 +24,7 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source, operate_in
+from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
@@ -75,33 +78,32 @@ def command(
     )
     with open_source(settings, config) as access:
         if check:
-            found = operate_in(
+            check_again(
                 access,
                 settings,
                 "remask",
                 lambda run: remasking.check(config, cursors=run["cursors"], table=table_name),
+                show=_show,
+                nothing=f"no masks of {table_name} came after its rows",
             )
-            show_check(settings, found, _show)
             return
-        if dry_run or not yes:
-            told = remasking.preview(config, asked, cursors=access.cursors)
-            if dry_run:
-                show_result(settings, told, _show_preview)
-                return
-            if not settings.as_json:
-                _show_preview(told)
-            what = f"{count_of(len(told.targets), 'target')} of {told.table}"
-            past = ", with all older versions and cuts" if at_once else ""
-            confirm(
-                settings,
-                f"{what} will get new rows{past}. Continue?",
-                refusal=f"{what} would get new rows{past}, which needs confirmation",
-                yes=yes,
-            )
-        done = operate_in(
-            access, settings, "remask", lambda run: remasking.remask(config, asked, **run)
+        ask_and_do(
+            access,
+            settings,
+            "remask",
+            preview=lambda cursors: remasking.preview(config, asked, cursors=cursors),
+            show_preview=_show_preview,
+            asks=partial(_asks, at_once=at_once),
+            work=lambda run: remasking.remask(config, asked, **run),
+            show=_show,
+            dry_run=dry_run,
+            yes=yes,
         )
-    show_result(settings, done, _show)
+
+
+def _asks(told: RemaskPreview, *, at_once: bool) -> tuple[str, str]:
+    targets = f"{count_of(len(told.targets), 'target')} of {told.table}"
+    return targets, f"get new rows{AND_OLDER if at_once else ''}"
 
 
 def _show_preview(told: RemaskPreview) -> None:

@@ -55,9 +55,26 @@ def test_what_a_jvm_says_while_rows_are_counted_is_not_shown(
             source="shop", table="shop.t", names=("shop.t",), keys=1, rows={}, at_source=None
         )
 
-    monkeypatch.setattr("cdc_pipeline.cli.erase.quiet_streams", quiet_streams)
+    monkeypatch.setattr("cdc_pipeline.cli.common.certificates.quiet_streams", quiet_streams)
     monkeypatch.setattr("cdc_pipeline.operations.erase.erase.preview", preview)
     asked = ["--jobs", str(project.jobs), "--cursor", "lake", "erase", "shop", "--table", "shop.t"]
     done = CliRunner().invoke(cli, [*asked, "--where", "id=1", "--dry-run"])
     assert done.exit_code == 0, done.output
     assert states == ["quiet True", "counted", "as before"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("erase", "nothing was erased of shop.t"),
+        ("remask", "no masks of shop.t came after its rows"),
+    ],
+)
+def test_a_check_without_a_request_says_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",))
+    monkeypatch.setattr(f"cdc_pipeline.operations.erase.{command}.check", lambda *_, **__: [])
+    asked = ["--jobs", str(project.jobs), "--cursor", "lake", command, "shop", "--table", "shop.t"]
+    done = CliRunner().invoke(cli, [*asked, "--check"])
+    assert (done.exit_code, done.stdout.strip()) == (0, said), done.output

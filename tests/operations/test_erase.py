@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.erasures import Certificate
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.rebuild import rebuild
+from cdc_pipeline.operations.erase import search
 from cdc_pipeline.operations.erase.erase import EraseRequest, check, erase, preview
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
@@ -125,6 +127,11 @@ def lake(
     return lake
 
 
+def _noting(open_rows: Any, read: list[Path], folder: Path, *args: Any, **more: Any) -> Any:
+    read.append(folder)
+    return open_rows(folder, *args, **more)
+
+
 KEYS = tuple({"code": f"{SECRET}{number}"} for number in (1, 2, 3))
 
 
@@ -141,7 +148,7 @@ def in_modes(*modes: str) -> pytest.MarkDecorator:
     indirect=True,
 )
 def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_difference(
-    lake: Lake, spark: Any
+    lake: Lake, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert lake.holding(BEGIN)
     others = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in lake.modes}
@@ -160,7 +167,12 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
     for one in certificate.held:  # no vacuum removes hidden files
         assert (one.until_us < 0) == ("hidden" in one.why)
     assert any("hidden" in one.why for one in certificate.held)
-    assert {one.what for one in lake.erase(keys=KEYS, at_once=True).held} == {"log"}
+    with monkeypatch.context() as patch:
+        read: list[Path] = []
+        looked_at = partial(_noting, search.open_rows, read)
+        patch.setattr(search, "open_rows", looked_at)
+        assert {one.what for one in lake.erase(keys=KEYS, at_once=True).held} == {"log"}
+        assert len(read) == len(lake.modes), "each newest version is read once"
     assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
     for mode in lake.modes:
         expected = [row for row in others[mode] if SECRET not in row[0]]

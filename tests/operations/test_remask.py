@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,6 +28,8 @@ from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspension
 from cdc_pipeline.operations.erase.remask import RemaskRequest, check, preview, remask
 from cdc_pipeline.operations.reset import reset
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.wiring import build_sink
@@ -207,7 +210,7 @@ def test_k14_what_older_files_hold_is_removed_later_and_by_any_name_of_the_table
     assert not lake.values()
 
 
-def test_k14_tables_and_quarantine_of_an_earlier_name_are_named_and_cleaned(
+def test_k14_f157_tables_and_quarantine_of_an_earlier_name_are_named_and_cleaned(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:
     lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
@@ -230,6 +233,18 @@ def test_k14_tables_and_quarantine_of_an_earlier_name_are_named_and_cleaned(
     where = f"{lake.database}/pers"
     assert {(one.what, one.where) for one in done.held if one.what != "log"} == {("table", where)}
     assert lake.check().held == done.held
+    # What the certificate says can be done.
+    left = lake.config.tables.model_copy(update={"exclude": (f"{lake.database}.pers",)})
+    lake.config = lake.config.model_copy(update={"tables": left})
+    lake.run()
+    assert lake.check().held == done.held
+    shutil.rmtree(lake.at / where)
+    lake.sql(f"INSERT INTO clients VALUES ('new', '{SECRET}', 1, NULL)")
+    lake.run()
+    assert lake.rows(spark, "clients", "name") == [("Zyx",), ("xZy",)]
+    assert {one.what for one in lake.check().held} == {"log"}
+    report = verify(lake.config, cursors=lake.cursors, options=VerifyOptions())
+    assert {one.status for one in report.tables.values()} == {"equal"}
     assert not [file for file in lake.holding(f"q{BEGIN}") if "_delta_log" not in file]
 
 

@@ -1,22 +1,39 @@
-"""Options of commands that remove old values, and their certificates on the terminal."""
+"""Commands that remove old values: their options, how they ask first, and their certificates on the
+terminal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from cdc_pipeline.cli.common.output import emit_json, results
+from cdc_pipeline.cli.common.output import (
+    confirm,
+    emit_json,
+    quiet_streams,
+    results,
+    show_result,
+)
 from cdc_pipeline.cli.common.settings import Settings
+from cdc_pipeline.cli.common.source_access import operate_in
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
+    from cdc_pipeline.cli.common.source_access import SourceAccess
+    from cdc_pipeline.frozen_model import FrozenModel
     from cdc_pipeline.lake.erasures import Searched
+    from cdc_pipeline.orchestration.translator import RunKind
+    from cdc_pipeline.position.cursor import CursorStore
+    from cdc_pipeline.run.observer import OperationRun
 
+P = TypeVar("P", bound="FrozenModel")
+R = TypeVar("R", bound="FrozenModel")
 T = TypeVar("T", bound="Searched")
 
+AND_OLDER: Final = ", with all older versions and cuts"
 source_table_option = click.option(
     "--table",
     "table_name",
@@ -30,10 +47,55 @@ at_once_option = click.option(
 check_option = click.option("--check", is_flag=True, help="Search the lake again.")
 
 
-def show_check(settings: Settings, found: Sequence[T], show: Callable[[T], None]) -> None:
-    """Exits with 1 while something is still held."""
+def ask_and_do(
+    access: SourceAccess,
+    settings: Settings,
+    kind: RunKind,
+    *,
+    preview: Callable[[CursorStore], P],
+    show_preview: Callable[[P], None],
+    asks: Callable[[P], tuple[str, str]],
+    work: Callable[[OperationRun], R],
+    show: Callable[[R], None],
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Show what would be done, and do it if a person agrees. `asks`: to whom it is done, and
+    what.
+    """
+    if dry_run or not yes:
+        with quiet_streams(quiet=not settings.debug):
+            told = preview(access.cursors)
+        if dry_run:
+            show_result(settings, told, show_preview)
+            return
+        if not settings.as_json:
+            show_preview(told)
+        what, does = asks(told)
+        confirm(
+            settings,
+            f"{what} will {does}. Continue?",
+            refusal=f"{what} would {does}, which needs confirmation",
+            yes=yes,
+        )
+    show_result(settings, operate_in(access, settings, kind, work), show)
+
+
+def check_again(
+    access: SourceAccess,
+    settings: Settings,
+    kind: RunKind,
+    work: Callable[[OperationRun], Sequence[T]],
+    *,
+    show: Callable[[T], None],
+    nothing: str,
+) -> None:
+    """Exits with 1 while something is still held; `nothing`: said where there was no request."""
+    found = operate_in(access, settings, kind, work)
     if settings.as_json:
         emit_json([one.model_dump(mode="json") for one in found])
+    elif not found:
+        results().print(nothing)
     for one in found if not settings.as_json else ():
         show(one)
     if any(not one.is_absent for one in found):

@@ -340,6 +340,7 @@ class _Certifying:
             what="erased rows",
             targets={place.target.name for place in self.keys.places},
             names=self.erasure.names,
+            advice="has left the pipeline: remove its folder",
             since_us=since_us(known),
             versions={} if known is None else dict(known.versions),
             erasure=self.erasure,

@@ -56,7 +56,7 @@ class Sought(ABC):
 
     Attributes:
         what: in words, of rows.
-        names: of tables that may hold it, in a folder that no target has.
+        names: of tables that may hold it beside the targets; `advice`: what is done about them.
         since_us: when it left the newest versions.
         versions: of tables, the first without it.
     """
@@ -64,6 +64,7 @@ class Sought(ABC):
     what: str
     targets: Collection[str]
     names: Collection[str]
+    advice: str
     since_us: int
     versions: dict[str, int] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
@@ -129,13 +130,16 @@ def column_of(rows: pa.Table, name: str, image: str) -> pa.Array:
 
 @dataclass
 class Search:
-    """`removable`: files that no newest version needs, and folders of partitions, deepest first."""
+    """`removable`: files that no newest version needs, and folders of partitions, deepest first.
+    `counts`: rows of a version that was read, by table; no version is read twice.
+    """
 
     paths: LakePaths
     sought: Sequence[Sought]
     retention_us: int
     removable: list[Path] = field(default_factory=list)
     removable_folders: list[Path] = field(default_factory=list)
+    counts: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def run(self) -> Search:
         self.removable, self.removable_folders = [], []
@@ -173,7 +177,9 @@ class Search:
                 why = f"bounds of columns, in {old:,} older files of the log"
                 self._hold([one], "log", folder / LOG_FOLDER, why, passes=True)
             one.files_read += len(active) if one.columns(name) else 0
-        for one, rows in zip(sought, _counts(folder, state, name, sought), strict=True):
+        if (name, state.version) not in self.counts:
+            self.counts[name, state.version] = _counts(folder, state, name, sought)
+        for one, rows in zip(sought, self.counts[name, state.version], strict=True):
             if rows:
                 self._hold([one], "table", folder, f"{rows:,} {one.what} in the newest version")
 
@@ -199,12 +205,12 @@ class Search:
                 self.removable += files
 
     def _left_tables(self, sought: Sought) -> None:
-        """Tables of this source that no cut names, by one of the names."""
+        """Tables of this source by one of the names."""
         for name in set(sought.names) - set(sought.targets):
             with suppress(CdcError):
                 log = read_table_log(self.paths.table(name))
                 if log is not None and log.properties.get(SOURCE_PROPERTY) == self.paths.source:
-                    why = f"{log.properties.get(TABLE_PROPERTY)} has left the pipeline: remove it"
+                    why = f"{log.properties.get(TABLE_PROPERTY)} {sought.advice}"
                     self._hold([sought], "table", self.paths.table(name), why)
 
     def _hold(

@@ -98,6 +98,10 @@ def test_k18_a_gap_of_a_changelog_is_filled_once(
     with pytest.raises(CdcError):
         fill_gap(gapped, table=ACCOUNT, cursors=cursors, start=over_ddl, end=begin)
     assert cursors.read() == after
+    rule = gapped.targets[0].model_copy(update={"masks": {"note": "drop"}})
+    masked = gapped.model_copy(update={"targets": (rule,)})
+    with pytest.raises(ConfigError, match="masks changed"):
+        fill_gap(masked, table=ACCOUNT, cursors=cursors, start=over_ddl, end=begin)
     mirror = gapped.model_copy(update={"targets": ()})
     with pytest.raises(ConfigError, match="no changelog"):
         fill_gap(mirror, table=ACCOUNT, cursors=cursors, start=begin, end=end)
