@@ -287,7 +287,7 @@ class _Executed:
         base = self._based()
         if isinstance(base, MariadbGtidSet):
             # As a position: a number of a domain covers all before it, of any server.
-            base = MariadbGtidSet(base.last, is_state=True).position()
+            base = base.highest()
         missing = theirs.subtract(read).subtract(base)
         unknown = read.subtract(theirs)
         is_known = is_mariadb or bool(theirs) or bool(read) or bool(base)

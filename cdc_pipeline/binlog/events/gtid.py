@@ -212,11 +212,21 @@ def gtid_rows(chunk: Chunk, first: int, stop: int) -> GtidRows:
 
 
 def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
-    """The transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
-    Raises the errors of `gtid_rows`.
+    """The transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order;
+    the key of the last event comes last. Raises the errors of `gtid_rows`.
     """
     found = gtid_rows(chunk, first, stop)
-    return {key: found.numbers[found.key == index] for index, key in enumerate(found.keys)}
+    events = [np.flatnonzero(found.key == index) for index in range(len(found.keys))]
+    in_order = sorted(range(len(events)), key=lambda index: events[index][-1])
+    return {found.keys[index]: found.numbers[events[index]] for index in in_order}
+
+
+def extend(known: dict[str, list[NDArray[np.int64]]], later: dict[str, NDArray[np.int64]]) -> None:
+    """Add what was `executed` later; the key of the last event comes last."""
+    for key, numbers in later.items():
+        parts = known.pop(key, [])
+        parts.append(numbers)
+        known[key] = parts
 
 
 def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:

@@ -5,10 +5,12 @@ Rules:
   earlier ones of the domain. A *state* (gtid_binlog_state, GTID_LIST events) holds the last of each
   server in each domain. A text that names one domain twice is a state; adding to a position leaves
   a position.
-- Numbers in a domain only grow (gtid_strict_mode): the last GTID of a domain is the one with the
-  highest number, whatever its server. Otherwise the log is ambiguous for the server as well.
-- The text is sorted by domain and number, so that the last GTID of a domain comes last, as on the
-  server.
+- The last GTID of a domain is the one that was added last. Numbers of a domain grow only under
+  gtid_strict_mode, which is OFF unless it is set: a replica that is also written to logs 0-9-101
+  before its primary's 0-1-101.
+- What a position contains is told by numbers, as the server does. Where they do not grow that is no
+  proof: a cursor goes on by offset in its own log (`position.start.decisions`).
+- The text is sorted by domain; the last GTID of a domain comes last, as on the server.
 
 Source: MariaDB Knowledge Base, "Global Transaction ID".
 """
@@ -50,11 +52,14 @@ class MariadbGtidSet:
         )
 
     def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
-        """The later GTID of each domain, or of each server if either set is a state."""
+        """`other` was executed later: its GTID of each domain, or the higher one of each server if
+        either set is a state.
+        """
         is_state = self.is_state or same_kind(MariadbGtidSet, other, "mariadb").is_state
         merged = dict(self.last)
         for key, number in other.last.items():
-            merged[key] = max(number, merged.get(key, 0))
+            before = merged.pop(key, 0)
+            merged[key] = max(number, before) if is_state else number
         return MariadbGtidSet(merged if is_state else _positions(merged), is_state)
 
     def subtract(self, other: MariadbGtidSet) -> MariadbGtidSet:
@@ -69,13 +74,24 @@ class MariadbGtidSet:
             raise set_error("mariadb", f"{key!r} is not a domain and a server id", key)
         if not len(numbers):
             return self
-        return self.union(
-            MariadbGtidSet({(int(match[1]), int(match[2])): int(numbers.max())}, self.is_state)
-        )
+        number = int(numbers.max() if self.is_state else numbers[-1])
+        return self.union(MariadbGtidSet({(int(match[1]), int(match[2])): number}, self.is_state))
 
     def position(self) -> MariadbGtidSet:
         """The last GTID of each domain, after which a dump starts."""
         return MariadbGtidSet(_positions(self.last)) if self.is_state else self
+
+    def highest(self) -> MariadbGtidSet:
+        """The highest number of each domain, as a position."""
+        by_number = dict(sorted(self.last.items(), key=lambda entry: entry[1]))
+        return MariadbGtidSet(_positions(by_number))
+
+    def within(self, other: MariadbGtidSet) -> MariadbGtidSet:
+        """Without the domains that `other` does not have."""
+        domains = {domain for domain, _ in other.last}
+        return MariadbGtidSet(
+            {k: n for k, n in self.last.items() if k[0] in domains}, self.is_state
+        )
 
     def count(self) -> int:
         """The sum of the domains' last numbers: the maximum number of transactions."""
@@ -96,8 +112,8 @@ class MariadbGtidSet:
         return hash(str(self))
 
     def __str__(self) -> str:
-        entries = sorted((domain, number, server) for (domain, server), number in self.last.items())
-        return ",".join(f"{domain}-{server}-{number}" for domain, number, server in entries)
+        entries = sorted(self.last.items(), key=lambda entry: entry[0][0])
+        return ",".join(f"{domain}-{server}-{number}" for (domain, server), number in entries)
 
 
 def parse_mariadb(text: str) -> MariadbGtidSet:
@@ -122,7 +138,5 @@ def parse_mariadb(text: str) -> MariadbGtidSet:
 
 
 def _positions(last: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
-    best: dict[int, tuple[int, int]] = {}
-    for (domain, server), number in last.items():
-        best[domain] = max(best.get(domain, (0, server)), (number, server))
-    return {(domain, server): number for domain, (number, server) in best.items()}
+    found = {domain: (server, number) for (domain, server), number in last.items()}
+    return {(domain, server): number for domain, (server, number) in found.items()}

@@ -10,6 +10,8 @@ Rules without a cursor:
 Rules with a cursor:
 - A GTID set is exact if every transaction has a GTID, even if another server has them in another
   order, so it is used if there is one. Journal and offset are exact only on their own server.
+- MariaDB's is one only if the numbers of each domain grow, which nothing but gtid_strict_mode
+  ensures. So its own log is read on by offset, once the cursor's event was found in it.
 - A dump by GTID set begins at the newest journal before which the set has everything. If MySQL ran
   without GTIDs for a while, it silently skips transactions without a GTID, whereas MySQL refuses a
   dump by offset with an error. So the part that would be skipped is first read by offset: usually
@@ -154,13 +156,16 @@ def stay(context: StartContext) -> StartDecision:
     cursor, source = context.cursor, context.source
     _check_not_ahead(context)
     position = cursor.position
-    by_offset = not context.goes_by_gtid
+    is_mariadb = context.identity.flavor == "mariadb"
+    by_offset = not context.goes_by_gtid or (is_mariadb and position.last_event is not None)
     notes: tuple[str, ...] = ()
     if position.gtid_set and not context.uses_gtids:
         position = position.by_offset
         notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
     check_same_log(source, position, pipeline_name=cursor.source)
-    source.validate_position(position)
+    if not by_offset:
+        position = _without_deleted_domains(context)
+    source.validate_position(position.by_offset if by_offset else position)
     if not by_offset:
         _check_nothing_is_passed_over(source, position.gtid_set, position)
     return _from_cursor(context, position, notes, by_offset=by_offset)
@@ -177,13 +182,21 @@ def complete_cursor(context: StartContext) -> StartDecision:
 
 def by_set_after_purge(context: StartContext) -> StartDecision:
     _check_not_ahead(context)
-    context.source.validate_position(context.cursor.position)
-    check_last_transaction(
-        context.source, context.cursor.position, pipeline_name=context.cursor.source
-    )
-    position = context.cursor.position
+    position = _without_deleted_domains(context)
+    context.source.validate_position(position)
+    check_last_transaction(context.source, position, pipeline_name=context.cursor.source)
     _check_nothing_is_passed_over(context.source, position.gtid_set, position)
-    return _from_cursor(context, context.cursor.position, by_offset=False)
+    return _from_cursor(context, position, by_offset=False)
+
+
+def _without_deleted_domains(context: StartContext) -> Position:
+    """The cursor's; FLUSH BINARY LOGS DELETE_DOMAIN_ID has taken a domain out of its own log."""
+    position = context.cursor.position
+    own: Any = parse_gtid_set(position.gtid_set, context.identity.flavor)
+    if not isinstance(own, MariadbGtidSet):
+        return position
+    end: Any = parse_gtid_set(context.end.gtid_set, "mariadb")
+    return replace(position, gtid_set=str(own.within(end)))
 
 
 def _from_cursor(
@@ -305,7 +318,8 @@ def _check_not_ahead(context: StartContext) -> None:
     cursor, identity, end = context.cursor, context.identity, context.end
     position = cursor.position
     missing = ""
-    if position.gtid_set and end.gtid_set:
+    # MariaDB's numbers need not grow, and its sets are compared with the log's state.
+    if position.gtid_set and end.gtid_set and identity.flavor == "mysql":
         own: Any = parse_gtid_set(position.gtid_set, identity.flavor)
         missing = str(own.subtract(parse_gtid_set(end.gtid_set, identity.flavor)))
     if position.order <= end.order and not missing:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import event_name
-from cdc_pipeline.binlog.events.gtid import executed
+from cdc_pipeline.binlog.events.gtid import executed, extend
 from cdc_pipeline.binlog.framing.framing import unknown_types
 from cdc_pipeline.lake.records import Interval
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
@@ -57,8 +57,7 @@ class Progress:
             for event_type, number in unknown_types(events["event_type"]).items():
                 self._ignorable[event_name(event_type)] += number
             self._last_gtid = last_gtid(piece) or self._last_gtid
-            for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
-                self._open_gtids.setdefault(key, []).append(numbers)
+            extend(self._open_gtids, executed(piece.chunk, piece.first, piece.stop))
             if piece.kind is SliceKind.OPEN_PIECE:
                 continue
             for key, parts in self._open_gtids.items():

@@ -27,7 +27,7 @@ from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.gtid.sets import parse_gtid_set, parse_mariadb
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.position.start.same_log import begin_again
@@ -269,16 +269,14 @@ def scan(
             boundaries = grouped.bounds.boundaries
             whole = int(boundaries[-1]) if len(boundaries) else 0
             if whole:
-                for key, parts in open_found.items():
-                    arrays.setdefault(key, []).extend(parts)
+                gtid.extend(arrays, {key: np.concatenate(open_found[key]) for key in open_found})
                 open_found = {}
                 last = chunk.events[whole - 1]
                 offset = int(last["next_offset"])
                 timestamp_s = int(last["timestamp_s"])
                 server_id = int(last["server_id"])
             for target, first, stop in ((arrays, 0, whole), (open_found, whole, grouped.rows)):
-                for key, values in gtid.executed(chunk, first, stop).items():
-                    target.setdefault(key, []).append(values)
+                gtid.extend(target, gtid.executed(chunk, first, stop))
             if grouped.error is not None:
                 raise grouped.error
     except CdcError as error:
@@ -300,11 +298,7 @@ def preceding_set(head: JournalHead) -> str:
     its position.
     """
     text = head.previous_set or ""
-    if not head.journal_format.is_mariadb:
-        return text
-    return ",".join(
-        {entry.partition("-")[0]: entry for entry in filter(None, text.split(","))}.values()
-    )
+    return str(parse_mariadb(text).position()) if head.journal_format.is_mariadb else text
 
 
 def _executed_text(head: JournalHead, numbers: dict[str, NDArray[np.int64]]) -> str:

@@ -285,10 +285,9 @@ class ArchiveThenLive(LiveSource):
     # -- whether, and from where -------------------------------------------------------------------
 
     def _needs_archive(self, start: Position) -> bool:
-        oldest = log_positions.earliest(self.server)
         if self._joins_by_gtid(start):
-            return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
-        return start.order[0] < oldest.order[0]
+            return bool(log_positions.purged_after(self.server, start.gtid_set))
+        return start.order[0] < log_positions.earliest(self.server).order[0]
 
     def _joins_by_gtid(self, start: Position) -> bool:
         return bool(start.gtid_set) and bool(self.server.end_position().gtid_set)
@@ -323,7 +322,8 @@ class ArchiveThenLive(LiveSource):
         wanted = self._set(gtid_set)
         numbers = [info.number for info in self._archive.journals() if info.number <= last]
         for number in reversed(numbers):
-            if not self._preceding(number).subtract(wanted):
+            listed = self._set(self._archive.head(number).previous_set or "")
+            if not log_positions.behind(wanted, self._preceding(number), listed):
                 return number
         raise JournalMissingError(
             "the server has purged transactions that follow the start, and the archive does not "
@@ -342,6 +342,8 @@ class ArchiveThenLive(LiveSource):
     def _locate(self, gtid_set: str, number: int) -> Position:
         """The place in the journal that only transactions outside the set follow."""
         begin = self._archive.begin(number)
+        if self._set(begin.gtid_set) == self._set(gtid_set):
+            return begin
         end = replace(begin, offset=self._archive.file(number).stat().st_size, gtid_set="")
         with closing(self._files.chunks(begin, end)) as chunks:
             return locate_gtid_set(
@@ -385,7 +387,9 @@ class ArchiveThenLive(LiveSource):
         before = self._set("")
         for number in range(first, last + 1):
             self._check_server(number)
-            preceding = self._preceding(number)
+            preceding = self._set(self._archive.head(number).previous_set or "")
+            if isinstance(preceding, MariadbGtidSet):  # numbers grow by server, if at all
+                preceding = MariadbGtidSet(preceding.last, is_state=True)
             lost = before.subtract(preceding)
             # A domain may have been deleted from the log; where none is left, the log was reset.
             if isinstance(lost, MariadbGtidSet) and preceding:
@@ -469,5 +473,4 @@ class ArchiveThenLive(LiveSource):
 
     def _set(self, text: str) -> Any:
         # Any: all sets of one source are of its flavor, which types cannot express.
-        parsed = parse_gtid_set(text, self.identity.flavor)
-        return parsed.position() if isinstance(parsed, MariadbGtidSet) else parsed
+        return parse_gtid_set(text, self.identity.flavor)

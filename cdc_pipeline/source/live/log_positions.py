@@ -45,7 +45,8 @@ def earliest(server: ServerConnection) -> Position:
     journal = journals[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
-        gtid_set = server.mariadb_gtid_position(journal, FIRST_OFFSET) or ""
+        before = _set(server.mariadb_gtid_position(journal, FIRST_OFFSET) or "", "mariadb")
+        gtid_set = str(before.within(_state(server)))
     elif server.uses_gtids:
         gtid_set = server.gtid_purged()
     return Position(journal, gtid_set=gtid_set)
@@ -109,8 +110,12 @@ def validate_gtid_set(
             notice only some.
         PositionError: not a GTID set.
     """
-    start = _set(position.gtid_set, server.flavor)
-    ahead = start.subtract(_set(server.end_position().gtid_set, server.flavor))
+    start, state = _set(position.gtid_set, server.flavor), _state(server)
+    if isinstance(start, MariadbGtidSet):
+        start = start.position()
+        ahead = start.subtract(state.highest())
+    else:
+        ahead = start.subtract(_set(server.end_position().gtid_set, server.flavor))
     if ahead:
         raise SourceIdentityError(
             f"the start holds transactions that {server.address} has not executed",
@@ -121,7 +126,7 @@ def validate_gtid_set(
             "or a replica that has caught up; if its log was reset or it was "
             f"restored, {begin_again(pipeline_name)}",
         )
-    purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
+    purged = purged_after(server, position.gtid_set)
     if purged:
         raise JournalMissingError(
             f"{server.address} has purged transactions that follow the start",
@@ -132,11 +137,48 @@ def validate_gtid_set(
             next_step=_gap_step(pipeline_name),
         )
     if isinstance(start, MariadbGtidSet):
-        _check_holds(server, position, start.position(), pipeline_name)
+        _check_holds(server, position, start, state, pipeline_name)
+
+
+def purged_after(server: ServerConnection, gtid_set: str) -> Any:
+    """The last transactions that follow a set and are in no journal."""
+    oldest, lists = earliest(server), ""
+    if server.flavor == "mariadb":
+        rows = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (oldest.journal,))
+        lists = "".join(row.text("info") for row in rows if row.text("event_type") == "Gtid_list")
+    start, last = (_set(text, server.flavor) for text in (gtid_set, oldest.gtid_set))
+    return behind(start, last, _set(lists.strip("[]"), server.flavor))
+
+
+def behind(start: Any, last: Any, listed: Any) -> Any:
+    """Which of the `last` transactions before a journal come after `start`. The head of MariaDB's
+    has `listed` those of each server: a list that has start's own GTID of a domain is not before
+    it, whatever the numbers.
+    """
+    if not isinstance(start, MariadbGtidSet):
+        return last.subtract(start)
+    lost: dict[tuple[int, int], int] = {}
+    of_domain = {key[0]: (key, number) for key, number in start.position().last.items()}
+    for key, number in last.last.items():
+        own, own_number = of_domain.get(key[0], (key, 0))
+        is_later = listed.last.get(own, 0) < own_number
+        if not is_later and (own, own_number) != (key, number):
+            lost[key] = number
+    return MariadbGtidSet(lost)
+
+
+def _state(server: ServerConnection) -> Any:
+    """MariaDB's GTIDs by server; of domains that were deleted from the log it has none."""
+    text = "SELECT @@GLOBAL.gtid_binlog_state"
+    return _set(server.text(text) if server.flavor == "mariadb" else "", server.flavor)
 
 
 def _check_holds(
-    server: ServerConnection, position: Position, start: MariadbGtidSet, pipeline_name: str
+    server: ServerConnection,
+    position: Position,
+    start: MariadbGtidSet,
+    state: MariadbGtidSet,
+    pipeline_name: str,
 ) -> None:
     """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
 
@@ -144,12 +186,9 @@ def _check_holds(
     continued without the last transactions of another one has the same numbers with other
     transactions. Raises SourceIdentityError.
     """
-    state = _set(server.text("SELECT @@GLOBAL.gtid_binlog_state"), "mariadb")
     # The place that a replica started after (a restored backup) need not be in its own log.
     began_after = _set(server.text("SELECT @@GLOBAL.gtid_slave_pos"), "mariadb").last
-    reached: dict[int, int] = {}
-    for (domain, _), number in state.last.items():
-        reached[domain] = max(number, reached.get(domain, 0))
+    reached = {domain: number for (domain, _), number in state.highest().last.items()}
     missing = {
         key: number
         for key, number in start.last.items()
@@ -194,8 +233,13 @@ def ends_closed(server: ServerConnection, position: Position) -> bool:
 
 
 def contains(flavor: Flavor, outer: str, inner: str) -> bool:
-    """False if `inner` is not known (""). Raises PositionError: not a GTID set."""
-    return bool(inner) and not _set(inner, flavor).subtract(_set(outer, flavor))
+    """Whether a log that ends at `inner`, "" if unknown, has nothing behind `outer`, which it has
+    executed. Raises PositionError: not a GTID set.
+    """
+    end, start = _set(inner, flavor), _set(outer, flavor)
+    if isinstance(end, MariadbGtidSet):  # of another server, a lower number may come later
+        start = MariadbGtidSet(start.position().last, is_state=True)
+    return bool(inner) and not end.subtract(start)
 
 
 def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:

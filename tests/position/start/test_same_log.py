@@ -277,6 +277,9 @@ class StateOnly:
     def mariadb_gtid_position(self, _journal: str, _offset: int) -> str:
         return ""
 
+    def rows(self, _sql: str, _arguments: object) -> list[Any]:
+        return []
+
 
 @pytest.mark.parametrize(
     ("state", "began_after", "got"),
