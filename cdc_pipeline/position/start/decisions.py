@@ -11,7 +11,8 @@ Rules with a cursor:
 - A GTID set is exact if every transaction has a GTID, even if another server has them in another
   order, so it is used if there is one. Journal and offset are exact only on their own server.
 - MariaDB's is one only if the numbers of each domain grow, which nothing but gtid_strict_mode
-  ensures. So its own log is read on by offset, once the cursor's event was found in it.
+  ensures. So its own log is read on by offset, once the cursor's event was found in it; where the
+  next journal begins after the cursor's very set, from there on: this one may have a torn end.
 - A dump by GTID set begins at the newest journal before which the set has everything. If MySQL ran
   without GTIDs for a while, it silently skips transactions without a GTID, whereas MySQL refuses a
   dump by offset with an error. So the part that would be skipped is first read by offset: usually
@@ -156,8 +157,11 @@ def stay(context: StartContext) -> StartDecision:
     cursor, source = context.cursor, context.source
     _check_not_ahead(context)
     position = cursor.position
-    is_mariadb = context.identity.flavor == "mariadb"
-    by_offset = not context.goes_by_gtid or (is_mariadb and position.last_event is not None)
+    by_offset = not context.goes_by_gtid or (
+        context.identity.flavor == "mariadb"
+        and position.last_event is not None
+        and not _is_followed(source, position)
+    )
     notes: tuple[str, ...] = ()
     if position.gtid_set and not context.uses_gtids:
         position = position.by_offset
@@ -169,6 +173,15 @@ def stay(context: StartContext) -> StartDecision:
     if not by_offset:
         _check_nothing_is_passed_over(source, position.gtid_set, position)
     return _from_cursor(context, position, notes, by_offset=by_offset)
+
+
+def _is_followed(source: Log, position: Position) -> bool:
+    """Whether a journal begins after the set, and not in the midst of the position's own."""
+    names = [info.journal for info in source.journals(since=position)]
+    if position.journal not in names[:-1]:
+        return False
+    following = head_set(source, names[names.index(position.journal) + 1])
+    return parse_gtid_set(following, "mariadb") == parse_gtid_set(position.gtid_set, "mariadb")
 
 
 def complete_cursor(context: StartContext) -> StartDecision:

@@ -275,7 +275,10 @@ class World:
         old.kill()
         off = GTIDS_OFF if self.positions == "mysql by offset" else {}
         other = flavor is not None and flavor != self.flavor
-        self.server = Server(flavor or self.flavor, {} if other else off)
+        flavor = flavor or self.flavor
+        # a dump tells MariaDB what was executed as if it had replicated that
+        logs = {"log_slave_updates": True} if flavor == "mariadb" else {}
+        self.server = Server(flavor, logs if other else off | logs)
         self.server.port = old.port
         if self._pair is not None:
             self._pair.primary = self.server
