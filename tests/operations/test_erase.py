@@ -25,9 +25,12 @@ from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.capture.segments import survey
+from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.sink.read.read import table_frame
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
+from tests.support.kills import killed_at
 
 pytestmark = pytest.mark.spark
 SECRET = "Zyxwvut-" * 6  # longer than the bounds that Delta keeps of a text
@@ -301,6 +304,101 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     lake.at = side
     assert lake.rows(spark, "person", "a", "mail", "name") == kept
     assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
+
+
+@pytest.mark.whole
+def test_k14_a_key_whose_columns_have_other_names_in_the_target_is_found_by_those_of_the_source(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    """Without column mapping: a renamed column is a new one, and its own name is not free."""
+    database, modes = mysql_database, ("mirror", "changelog")
+    lake = Lake(mysql_server, database, tmp_path / "lake", modes)
+    sink = lake.config.sink.model_copy(update={"reader_features": ()})
+    lake.config, begin = lake.config.model_copy(update={"sink": sink}), lake.config.start
+    lake.sql(
+        "SET sql_mode = ''",
+        "CREATE TABLE person (firm INT, code VARCHAR(80), name VARCHAR(100), d DATE, "
+        "PRIMARY KEY (code, firm))",
+        f"INSERT INTO person VALUES (7, '{SECRET}', 'old', NULL), (7, 'ann', 'Ann', NULL), "
+        f"(2, '{SECRET}', 'other', NULL), (8, '{SECRET}', 'bad', '0000-00-00')",
+        "ALTER TABLE person RENAME COLUMN code TO mail, RENAME COLUMN firm TO company",
+    )
+    lake.run()
+    lake.sql(
+        "ALTER TABLE person RENAME COLUMN mail TO code",
+        f"UPDATE person SET name = 'newer' WHERE company = 7 AND code = '{SECRET}'",
+        f"UPDATE person SET company = 9 WHERE company = 7 AND code = '{SECRET}'",
+        "DELETE FROM person WHERE company IN (8, 9)",
+    )
+    lake.run()
+    columns = ("company", "code__v2", "name")
+    others = [(2, SECRET, "other"), (7, "ann", "Ann")]
+    assert lake.rows(spark, "mirror", *columns) == others
+    done = lake.erase(where={"name": "newer"}, at_once=True)  # of both keys that it had
+    assert (done.keys, done.removed[f"{database}.changelog"]) == (2, 4)
+    done = lake.erase(where={"company": "8", "code": SECRET}, at_once=True)
+    assert done.quarantine == 1
+    assert {one.what for one in done.held} == {"log"}
+    for mode in modes:
+        assert lake.rows(spark, mode, *columns) == others, mode
+    found = check(lake.config, cursors=lake.cursors, table=f"{database}.person")
+    assert {held.what for one in found for held in one.held} == {"log"}
+    lake.at = tmp_path / "side"
+    report = backfill(lake.config, tables=[f"{database}.person"], into=lake.at, start=begin)
+    assert report.capture is not None
+    assert report.capture.interval.rows_erased == 6
+    assert lake.rows(spark, "changelog", *columns) == others
+
+
+@pytest.mark.whole
+def test_k14_segments_of_executors_leave_no_staged_file_and_leave_erased_keys_out(
+    mysql_server: Server,
+    mysql_database: str,
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    archive, database = tmp_path / "archive", mysql_database
+    mysql_server.flush_journal()
+    lake = Lake(
+        mysql_server, database, tmp_path / "lake", ("mirror", "changelog"),
+        batch={"decode": "executors"},
+    )  # fmt: skip
+    source = {"kind": "archive", "directory": archive}
+    lake.config = PipelineConfig.model_validate(lake.config.model_dump() | {"source": source})
+    monkeypatch.setattr(survey, "SEGMENT_BYTES", 1)
+    apart = Parallel(stretch_bytes_min=0)
+    monkeypatch.setattr("cdc_pipeline.run.capture.capture.division", lambda *_, **__: apart)
+    lake.sql(
+        "CREATE TABLE person (code VARCHAR(80) PRIMARY KEY, name VARCHAR(100))",
+        "INSERT INTO person VALUES ('ann', 'Ann')",
+    )
+    mysql_server.copy_journals(archive)
+    lake.run()
+    lake.sql(
+        f"INSERT INTO person VALUES ('{SECRET}', 'x')",
+        "INSERT INTO person VALUES ('bob', 'Bob')",
+        f"UPDATE person SET name = 'y' WHERE code = '{SECRET}'",
+        f"DELETE FROM person WHERE code = '{SECRET}'",
+    )
+    mysql_server.flush_journal()
+    mysql_server.copy_journals(archive)
+    with killed_at("before_record"):
+        lake.run()
+    assert [file for file in lake.holding(BEGIN) if "/part-" in file]
+    key = {"code": SECRET}
+    with pytest.raises(LakeStateError, match="cannot be asked"):
+        lake.erase(where=key)
+    done = lake.erase(where=key, at_once=True, is_known=True)
+    assert not lake.holding(BEGIN)
+    assert {one.what for one in done.held} == {"log"}
+    report = lake.run()
+    assert report.parallel is not None
+    assert report.parallel.tasks > 1
+    assert report.interval.rows_erased == 3
+    assert not lake.holding(BEGIN)
+    for mode in lake.modes:
+        assert lake.rows(spark, mode, "code") == [("ann",), ("bob",)], mode
 
 
 @pytest.mark.nightly

@@ -407,8 +407,8 @@ class _Certifying:
             what="rows with values that no mask of theirs makes",
             targets=specs.keys(),
             names={*self.done.masks, *self._earlier()},
-            advice="lacks these masks: give it the same; or if it is gone at the source, exclude it "
-            "(tables.exclude), run the source, and remove its folder",
+            advice="lacks these masks: give it the same; or if it is gone at the source, exclude "
+            "it (tables.exclude), run the source, and remove its folder",
             since_us=since_us(known),
             versions={} if known is None else dict(known.versions),
             specs=specs,
