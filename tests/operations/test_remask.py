@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
     LakeStateError,
+    LockError,
     RowsDifferError,
     SnapshotError,
     TargetSuspendedError,
@@ -29,6 +31,7 @@ from cdc_pipeline.operations.erase.remask import RemaskRequest, check, preview, 
 from cdc_pipeline.operations.reset import reset
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.operations.verify.read import VerifyOptions
+from cdc_pipeline.operations.verify.reread import repair
 from cdc_pipeline.operations.verify.verify import verify
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.admin_batch import admin_batch
@@ -510,3 +513,29 @@ def test_k14_a_rebuild_that_was_killed_begins_again_with_masks_that_changed_once
     lake.remask(from_log=True)
     assert not _cursor(lake).suspended
     assert not operation_ids(lake.config)
+
+
+@pytest.mark.whole
+def test_k14_rows_that_are_read_again_have_the_masks_of_now(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    """Another process changes the masks between two ranges, and what was begun is not gone on
+    with.
+    """
+    lake = Masked(mysql_server, mysql_database, tmp_path / "lake", "mirror")
+    chunks = lake.config.snapshot.model_copy(update={"chunk_rows": 1})
+    lake.config = before = lake.config.model_copy(update={"snapshot": chunks})
+    lake.mask(**HASHED)
+    reread = partial(repair, cursors=lake.cursors, table=lake.table, where="1 = 1")
+
+    def mask() -> None:
+        with pytest.raises(LockError, match="under way"):
+            lake.remask()
+
+    with at("snapshot_chunks", mask), pytest.raises(ConfigError, match="masks changed"):
+        reread(before)
+    assert operation_ids(lake.config)
+    lake.remask()
+    assert not operation_ids(lake.config)
+    assert reread(lake.config).rows_written == 2
+    assert {length for (length,) in lake.rows(spark, "mirror", "length(code)")} == {64}
