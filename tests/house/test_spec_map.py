@@ -97,31 +97,29 @@ def test_every_clause_is_mapped_once_and_in_order() -> None:
     assert [entry.clause for entry in ENTRIES] == CLAUSES
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.clause)
-def test_a_clause_says_what_it_asks_where_it_is_done_and_what_proves_it(entry: Entry) -> None:
-    assert entry.asks
-    assert entry.state in STATES
-    assert bool(entry.code) == (entry.state != "open")
-    if entry.state == "holds":
-        assert entry.tests, "what holds is proved by a test"
-    if entry.state == "part":
-        assert "here: " in entry.asks, "a part says what is there, or not there"
-    if entry.state == "open":
-        assert not entry.tests
+def test_a_clause_says_what_it_asks_where_it_is_done_and_what_proves_it() -> None:
+    for entry in ENTRIES:
+        assert entry.asks, entry
+        assert entry.state in STATES, entry
+        assert bool(entry.code) == (entry.state != "open"), entry
+        if entry.state == "holds":
+            assert entry.tests, f"what holds is proved by a test: {entry}"
+        if entry.state == "part":
+            assert "here: " in entry.asks, f"a part says what is there, or not there: {entry}"
+        if entry.state == "open":
+            assert not entry.tests, entry
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.clause)
-def test_every_name_of_the_code_exists(entry: Entry) -> None:
-    for name in entry.code:
+def test_every_name_of_the_code_exists() -> None:
+    for name in (name for entry in ENTRIES for name in entry.code):
         path, _, symbol = name.partition("::")
         file = ROOT / "cdc_pipeline" / path
         assert file.is_file(), name
         assert not symbol or symbol in symbols(file), name
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.clause)
-def test_every_named_test_exists_and_cites_its_clause(entry: Entry) -> None:
-    for name in entry.tests:
+def test_every_named_test_exists_and_cites_its_clause() -> None:
+    for clause, name in ((entry.clause, name) for entry in ENTRIES for name in entry.tests):
         path, _, pattern = name.partition("::")
         file = ROOT / "tests" / path
         assert file.is_file(), name
@@ -129,9 +127,7 @@ def test_every_named_test_exists_and_cites_its_clause(entry: Entry) -> None:
         assert fitting, f"no test is named {name}"
         for test, docstring in fitting.items():
             assert test.rpartition(".")[2].startswith("test_"), name
-            assert cites(entry.clause, test, docstring), (
-                f"{path}::{test} does not cite {entry.clause}"
-            )
+            assert cites(clause, test, docstring), f"{path}::{test} does not cite {clause}"
 
 
 def test_the_clauses_of_the_specification_hold() -> None:

@@ -41,10 +41,47 @@ def mutated(source: str, qualified_name: str, edits: tuple[Edit, ...]) -> str:
         LookupError: a place is not there exactly once.
     """
     tree = ast.parse(source)
+    for change in changes(tree, qualified_name, edits):
+        change.apply()
+    return ast.unparse(tree)
+
+
+@dataclass(frozen=True)
+class Change:
+    """New code for the node that is in a parent's field."""
+
+    parent: ast.AST
+    field: str
+    node: ast.AST
+    code: str
+
+    def new(self) -> list[Any]:
+        return _parsed(self.code.replace(REST, ast.unparse(self.node).strip()), self.node)
+
+    def apply(self) -> None:
+        parent, node, new = self.parent, self.node, self.new()
+        value: Any = getattr(parent, self.field)
+        if isinstance(parent, ast.Dict) and not new:
+            at = value.index(node)
+            del parent.keys[at], parent.values[at]
+        elif isinstance(value, list):
+            at = value.index(node)
+            value[at : at + 1] = new
+            if self.field == "body" and not value:
+                value.append(ast.Pass())
+        else:
+            (value,) = new
+            setattr(parent, self.field, value)
+
+
+def changes(tree: ast.Module, qualified_name: str, edits: tuple[Edit, ...]) -> list[Change]:
+    """What edits would do to a module.
+
+    Raises:
+        LookupError: a place is not there exactly once.
+    """
     scope = scope_of(tree, qualified_name)
-    for place, edit in [(_place(scope, edit), edit) for edit in edits]:
-        _apply(*place, edit.new)
-    return ast.unparse(ast.fix_missing_locations(tree))
+    return [Change(*_place(scope, edit), edit.new) for edit in edits]
 
 
 def scope_of(tree: ast.Module, qualified_name: str) -> ast.AST:
@@ -82,9 +119,13 @@ def matches(scope: ast.AST, old: str) -> list[tuple[ast.AST, str, ast.AST]]:
         for node in value if isinstance(value, list) else [value]:
             if not isinstance(node, ast.AST):
                 continue
-            if isinstance(node, _MATCHED) and _is(ast.unparse(node).strip(), old):
+            if not isinstance(node, _MATCHED):
+                found += matches(node, old)
+                continue
+            code = ast.unparse(node).strip()
+            if _is(code, old):
                 found.append((scope, name, node))
-            else:
+            elif old.removesuffix(REST).partition("\n")[0].strip("()'\"") in code:
                 found += matches(node, old)
     return found
 
@@ -98,22 +139,6 @@ def _place(scope: ast.AST, edit: Edit) -> tuple[ast.AST, str, ast.AST]:
     if len(found) != 1 and not 0 < edit.number <= len(found):
         raise LookupError(f"{len(found)} times: {edit.old}")
     return found[max(0, edit.number - 1)]
-
-
-def _apply(parent: ast.AST, field: str, node: ast.AST, code: str) -> None:
-    new = _parsed(code.replace(REST, ast.unparse(node).strip()), node)
-    value: Any = getattr(parent, field)
-    if isinstance(parent, ast.Dict) and not new:
-        at = value.index(node)
-        del parent.keys[at], parent.values[at]
-    elif isinstance(value, list):
-        at = value.index(node)
-        value[at : at + 1] = new
-        if field == "body" and not value:
-            value.append(ast.Pass())
-    else:
-        (value,) = new
-        setattr(parent, field, value)
 
 
 def _parsed(code: str, like: ast.AST) -> list[Any]:
