@@ -20,16 +20,18 @@ from tests.campaigns.edges.evidence import Case, Evidence
 BOTH = [case for case in CASES if not case.flavor]
 
 
-@pytest.mark.parametrize("case", BOTH, ids=str)
-def test_select_and_journal_agree(evidence: Evidence, case: Case) -> None:
-    told = evidence.tell(str(case))
-    assert told.got == told.expected
-    assert any(value is not None for value in told.got)
-    if case.declared.startswith(("DATE", "TIME", "YEAR")):
-        is_date = case.declared.startswith(("DATE", "TIMESTAMP"))
-        assert told.invalid == [
-            row for row, text in enumerate(told.expected) if is_date and not _is_in_calendar(text)
-        ]
+def test_select_and_journal_agree(evidence: Evidence) -> None:
+    for case in BOTH:
+        told = evidence.tell(str(case))
+        assert told.got == told.expected, case
+        assert any(value is not None for value in told.got), case
+        if case.declared.startswith(("DATE", "TIME", "YEAR")):
+            is_date = case.declared.startswith(("DATE", "TIMESTAMP"))
+            assert told.invalid == [
+                row
+                for row, text in enumerate(told.expected)
+                if is_date and not _is_in_calendar(text)
+            ], case
 
 
 def _is_in_calendar(text: str | None) -> bool:
