@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from cdc_pipeline.collector import modules_kept
 from tests.servers import FLAVORS, Flavor, Server, crashes
@@ -34,6 +35,9 @@ _kept = ExitStack()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(crashes)
+    if not config.getoption("--hypothesis-profile"):
+        # Constants of whatever modules are loaded would make examples depend on which tests run.
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -146,14 +146,13 @@ def test_each_help_text_ends_with_two_examples_that_can_be_typed() -> None:
 _RULE_CODE = re.compile(r"(?<![\w`.:/-])[KP]\d{1,2}(?![\w`.-])")
 
 
-def _texts_without_docstrings(code: CodeType) -> Iterator[str]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _texts_without_docstrings(constant)
-        elif isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, tuple | frozenset):
-            yield from (one for one in constant if isinstance(one, str))
+def _texts(constant: object) -> Iterator[str]:
+    """Those of compiled code."""
+    if isinstance(constant, str):
+        yield constant
+    within = constant.co_consts if isinstance(constant, CodeType) else constant
+    for one in within if isinstance(within, tuple | frozenset) else ():
+        yield from _texts(one)
 
 
 def test_no_text_for_people_names_a_rule_by_its_code() -> None:
@@ -164,7 +163,7 @@ def test_no_text_for_people_names_a_rule_by_its_code() -> None:
         source = file.read_text(encoding="utf-8")
         if file.name == "fault_points.py" or not _RULE_CODE.search(source):
             continue
-        for text in _texts_without_docstrings(compile(source, str(file), "exec", optimize=2)):
+        for text in _texts(compile(source, str(file), "exec", optimize=2)):  # no docstrings
             code = _RULE_CODE.search(text)
             if code and code[0] != text:
                 wrong.append(f"{file.relative_to(ROOT)} {code[0]}: {text}")

@@ -56,7 +56,7 @@ def test_libraries_are_declared_and_heavy_ones_stay_in_their_rooms() -> None:
             users.setdefault(library, []).append(str(file.relative_to(PACKAGE)))
     assert not users.keys() - declared - set(sys.stdlib_module_names) - {"cdc_pipeline"}
     for library, rooms in ROOMS.items():
-        assert users[library], f"nobody imports {library}: the fence guards nothing"
+        assert users.get(library), f"nobody imports {library}: the fence guards nothing"
         assert not [user for user in users[library] if not user.startswith(rooms)], library
 
 
@@ -79,11 +79,10 @@ def _names_of(file: Path) -> set[str]:
 
 
 def test_what_is_imported_is_there() -> None:
-    """Programs that campaigns start are imported by no test, and mypy does not read them."""
+    """Programs that campaigns start are imported by no test, mypy reads no tests, and some import
+    in a function."""
     missing = []
     for file, tree in trees(ROOT / "tests"):
-        if file.name.startswith("test_"):
-            continue  # collecting imports it
         for node in imports(tree):
             if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
                 continue

@@ -19,8 +19,10 @@ def test_mutations_can_be_made_and_their_tests_exist() -> None:
     parsed = cache(lambda path: ast.parse((ROOT / "cdc_pipeline" / path).read_text("utf-8")))
     for mutation in MUTATIONS:
         for change in changes(parsed(mutation.path), mutation.scope, mutation.edits):
-            new = "\n".join(map(ast.unparse, change.new()))
-            assert new.strip() != ast.unparse(change.node).strip(), mutation
+            new = change.new()
+            text = "\n".join(map(ast.unparse, new)).strip()
+            assert text != ast.unparse(change.node).strip(), mutation
+            assert len(new) == 1 or isinstance(getattr(change.parent, change.field), list), mutation
         file, _, name = mutation.test.partition("::")
         assert (ROOT / "tests" / file).is_file(), mutation
         assert not name or name in symbols(ROOT / "tests" / file), mutation

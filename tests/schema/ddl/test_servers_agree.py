@@ -375,7 +375,7 @@ def _compare(
 
     if line.startswith("refused: "):
         with pytest.raises(Uncertain):
-            backfill(action.column, modes=MODES)
+            pytest.fail(f"{line}: {backfill(action.column, modes=MODES)}")
         return
     value = backfill(action.column, modes=MODES)
     assert read_value(value) == selected(server, database, ours, data_type, table), line

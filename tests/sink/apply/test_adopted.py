@@ -111,8 +111,8 @@ def test_f156_rows_that_do_not_fit_their_data_files_are_an_error_of_the_table(
     layout = sink.data_layout("shop.orders", target.spec)
     assert layout is not None
     narrow = replace(layout, schema=layout.schema.set(1, pa.field("total", pa.int8())))
+    rows = decoded(ORDERS, [insert(id=1, total=300)], first_place=100)
     with pytest.raises(StagingError) as caught:
-        rows = decoded(ORDERS, [insert(id=1, total=300)], first_place=100)
         sink.begin(2).add(rows, target, layout=narrow)
     assert caught.value.table == "shop.orders"
     assert "300" not in str(caught.value.got)
