@@ -49,12 +49,12 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         # An erasure, around its batch.
         "erasure_recorded": "The erasure's own file: later readings of the log leave its keys out.",
         "erasure_removed": "The cut of tables without the rows; quarantine and certificate follow.",
-        "erasure_cleaned": "The same, and the quarantine is without them; the certificate follows.",
         # New masks, around the snapshot or rebuild that has them.
         "remask_recorded": "The request's own file; the targets follow the source as before.",
         "remask_suspended": "The cut in which the targets wait for rows with the new masks.",
         "remask_swapped": "The cut with these rows; search and certificate follow.",
-        "remask_cleaned": "The same, and the quarantine is without old values; the search follows.",
+        # Either of them.
+        "old_values_cleaned": "The same, and the quarantine is without them; the search follows.",
         # A snapshot or a rebuild, around batches of the main lake and of the side lake.
         "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",

@@ -190,7 +190,7 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
 
 POINTS = (
     "erasure_recorded", "before_record", "after_record", "between_merges", "before_cut",
-    "before_cursor", "erasure_removed", "erasure_cleaned",
+    "before_cursor", "erasure_removed", "old_values_cleaned",
 )  # fmt: skip
 
 

@@ -132,7 +132,7 @@ def test_k14_new_masks_reach_the_rows_that_are_there_and_a_certificate_names_wha
 
 POINTS = (
     "remask_recorded", "remask_suspended", "snapshot_begun", "snapshot_swapping",
-    "after_record", "before_cut", "remask_swapped", "remask_cleaned",
+    "after_record", "before_cut", "remask_swapped", "old_values_cleaned",
 )  # fmt: skip
 
 

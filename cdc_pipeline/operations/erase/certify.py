@@ -5,48 +5,27 @@ of a search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.cut_retention import prune_cuts
-from cdc_pipeline.lake.erasures import Held, Searched
-from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.erasures import Held, Requests, Searched
 from cdc_pipeline.lake.proofs import proof_file
 from cdc_pipeline.lake.quarantine import erase_entries
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.operations.erase.search import Search, Sought
 from cdc_pipeline.sink.delta_sink import DeltaSink
 
-
-class Cleaned(NamedTuple):
-    """Of the quarantine: entries whose values were removed, and events that are bytes alone."""
-
-    entries: int
-    unread: int
-
-
-def cleaned(
-    paths: LakePaths,
-    sources: Collection[str],
-    targets: Collection[str],
-    *,
-    before: int,
-    is_gone: Callable[[DecodedRows], bool],
-) -> Cleaned:
-    """Remove what the quarantine has of source tables, and what the rolling proof has of targets:
-    how far it has come is a key, which may be one of those.
-    """
-    file = proof_file(paths)
-    proofs = file.read()
-    if targets & proofs.tables.keys():
-        left = {name: one for name, one in proofs.tables.items() if name not in targets}
-        file.write(proofs.model_copy(update={"tables": left}))
-    return Cleaned(*erase_entries(paths, sources, before=before, is_erased=is_gone))
+C = TypeVar("C", bound=Searched)
 
 
 @contextmanager
@@ -59,14 +38,96 @@ def alone(sink: DeltaSink, *, at_once: bool) -> Iterator[None]:
         yield
 
 
-def search(
-    config: PipelineConfig, sink: DeltaSink, sought: Sequence[Sought], *, at_once: bool = False
-) -> None:
-    """Once for all; with `at_once` older cuts and all files that no newest version needs are
+@dataclass(frozen=True)
+class Certifying(ABC, Generic[C]):
+    """A request whose rows or values have left the newest versions; `before`: the batch number of
+    entries in quarantine that may be new.
+    """
+
+    config: PipelineConfig
+    sink: DeltaSink
+    requests: Requests[Any, C]
+    request_id: str
+    before: int
+
+    @cached_property
+    def known(self) -> C | None:
+        """Before this search."""
+        return self.requests.certificate_of(self.request_id)
+
+    @property
+    @abstractmethod
+    def sources(self) -> Collection[str]:
+        """Source tables by each name that they had."""
+
+    @abstractmethod
+    def is_gone(self, rows: DecodedRows) -> bool:
+        """Whether a row in quarantine goes."""
+
+    @abstractmethod
+    def sought(self) -> Sought: ...
+
+    @abstractmethod
+    def certificate(self, searched: dict[str, Any]) -> C:
+        """`searched`: the fields of `Searched` but for the table."""
+
+    def since(self) -> dict[str, Any]:
+        """When what is sought had left the newest versions, and which these were."""
+        known = self.known
+        if known is None:
+            return {"since_us": now_us(), "versions": {}}
+        since_us = known.since_us if known.since_us >= 0 else known.checked_at_us
+        return {"since_us": since_us, "versions": dict(known.versions)}
+
+    def clean(self, targets: Collection[str]) -> tuple[int, int]:
+        """Remove it from the quarantine, see `erase_entries`; and what the rolling proof has of
+        targets: how far it has come is a key, which may be sought.
+        """
+        file = proof_file(self.sink.paths)
+        proofs = file.read()
+        if not proofs.tables.keys().isdisjoint(targets):
+            left = {name: one for name, one in proofs.tables.items() if name not in targets}
+            file.write(proofs.model_copy(update={"tables": left}))
+        return erase_entries(
+            self.sink.paths, self.sources, before=self.before, is_erased=self.is_gone
+        )
+
+    def certify(self, found: Sought, removed: int, unread: int) -> C:
+        """It is written when it is known what files say now."""
+        held, known = [*found.held, *_journals(self.config)], self.known
+        if unread:
+            why = f"{unread:,} events that could not be decoded, whole: discard and remove them"
+            held.append(Held(what="quarantine", where="quarantine", why=why))
+        certificate = self.certificate(
+            {
+                "source": self.config.name,
+                "quarantine": removed if known is None else known.quarantine,
+                "versions": found.versions,
+                "since_us": found.since_us,
+                "held": tuple(held),
+                "files_read": found.files_read,
+                "checked_at_us": now_us(),
+            }
+        )
+        self.requests.certify(self.request_id, certificate)
+        return certificate
+
+
+def certified(
+    config: PipelineConfig,
+    sink: DeltaSink,
+    certifying: Sequence[Certifying[C]],
+    *,
+    at_once: bool = False,
+) -> list[C]:
+    """One search for all; with `at_once` older cuts and all files that no newest version needs are
     removed, under the lock of the source and `alone`. Raises CdcError: views still read them.
     """
+    found = [one.sought() for one in certifying]
+    cleaned = [one.clean(of.targets) for one, of in zip(certifying, found, strict=True)]
+    reach("old_values_cleaned")
     retention_us = round(config.sink.cut_retention.total_seconds() * 1e6)
-    searching = Search(sink.paths, sought, retention_us).run()
+    searching = Search(sink.paths, found, retention_us).run()
     if at_once and (cut := sink.last_cut()) is not None:
         sink.cleanup(cut)  # another process may have made it
         if sink.unpublished is not None:
@@ -74,37 +135,8 @@ def search(
         prune_cuts(sink.paths, retention=timedelta(0))
         searching.remove_now()
         searching.run()
-
-
-def since_us(known: Searched | None) -> int:
-    """When what is sought had left the newest versions."""
-    if known is None:
-        return now_us()
-    return known.since_us if known.since_us >= 0 else known.checked_at_us
-
-
-def searched(
-    config: PipelineConfig,
-    table: str,
-    found: Sought,
-    clean: Cleaned,
-    known: Searched | None,
-) -> Mapping[str, Any]:
-    """The fields of `Searched`."""
-    held = [*found.held, *_journals(config)]
-    if clean.unread:
-        why = f"{clean.unread:,} events that could not be decoded, whole: discard and remove them"
-        held.append(Held(what="quarantine", where="quarantine", why=why))
-    return {
-        "source": config.name,
-        "table": table,
-        "quarantine": clean.entries if known is None else known.quarantine,
-        "versions": found.versions,
-        "since_us": found.since_us,
-        "held": tuple(held),
-        "files_read": found.files_read,
-        "checked_at_us": now_us(),
-    }
+    parts = zip(certifying, found, cleaned, strict=True)
+    return [one.certify(of_one, *counts) for one, of_one, counts in parts]
 
 
 def _journals(config: PipelineConfig) -> list[Held]:

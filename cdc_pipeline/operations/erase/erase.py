@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -43,16 +42,9 @@ from cdc_pipeline.lake.quarantine import read_entries
 from cdc_pipeline.lake.records import BatchRecord, Note, QuarantineMark
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.state import read_record
-from cdc_pipeline.operations.erase.certify import (
-    Cleaned,
-    alone,
-    cleaned,
-    search,
-    searched,
-    since_us,
-)
+from cdc_pipeline.operations.erase.certify import Certifying, alone, certified
 from cdc_pipeline.operations.erase.keys import KEYS_MAX, Key, TableKeys, earlier_names
-from cdc_pipeline.operations.erase.search import Sought, SoughtKeys
+from cdc_pipeline.operations.erase.search import SoughtKeys
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -320,59 +312,44 @@ def _note(erasure: Erasure) -> str:
     return f"{count_of(len(erasure.digests), 'key')} erased: {erasure.erasure_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Certifying:
+@dataclass(frozen=True)
+class _Certifying(Certifying[Certificate]):
     """An erasure whose batch has a cut."""
 
-    config: PipelineConfig
-    sink: DeltaSink
     erasure: Erasure
     keys: TableKeys
     batch: BatchRecord | None  # None if its record is gone; then there is a certificate
 
     @property
-    def known(self) -> Certificate | None:
-        return erasures.erasures_of(self.sink.paths).certificate_of(self.erasure.erasure_id)
+    def sources(self) -> Collection[str]:
+        return self.erasure.names
+
+    def is_gone(self, rows: DecodedRows) -> bool:
+        return _is_erased(self.erasure, rows)
 
     def sought(self) -> SoughtKeys:
-        known = self.known
         return SoughtKeys(
             what="erased rows",
             targets={place.target.name for place in self.keys.places},
             names=self.erasure.names,
             advice="has left the pipeline: remove its folder",
-            since_us=since_us(known),
-            versions={} if known is None else dict(known.versions),
             erasure=self.erasure,
             places=self.keys.places,
+            **self.since(),
         )
 
-    def certify(self, found: Sought, cleaned: Cleaned) -> Certificate:
-        """It is written when it is known what files say now."""
+    def certificate(self, searched: dict[str, Any]) -> Certificate:
         erasure, known = self.erasure, self.known
-        certificate = Certificate(
+        targets = () if self.batch is None else self.batch.targets
+        removed = {one.table: one.rows_deleted for one in targets}
+        return Certificate(
             erasure_id=erasure.erasure_id,
+            table=erasure.table,
             keys=len(erasure.digests),
             until=erasure.position,
-            removed=self._removed() if known is None else known.removed,
-            **searched(self.config, erasure.table, found, cleaned, known),
+            removed=removed if known is None else known.removed,
             not_searched=_NOT_SEARCHED,
-        )
-        erasures.erasures_of(self.sink.paths).certify(erasure.erasure_id, certificate)
-        return certificate
-
-    def _removed(self) -> dict[str, int]:
-        targets = () if self.batch is None else self.batch.targets
-        return {one.table: one.rows_deleted for one in targets}
-
-    def clean(self, *, before: int) -> Cleaned:
-        """`before`: the batch number of entries in quarantine that may be new."""
-        return cleaned(
-            self.sink.paths,
-            self.erasure.names,
-            self.sought().targets,
-            before=before,
-            is_gone=partial(_is_erased, self.erasure),
+            **searched,
         )
 
 
@@ -449,12 +426,11 @@ def erase(
         assert erasure is not None
         assert done is not None
         of_record = TableKeys(erasing.targets, erasing.table, erasure.names)
-        certifying = _Certifying(config, sink, erasure, of_record, done)
-        clean = certifying.clean(before=batch.number + 1)
-        reach("erasure_cleaned")
-        found = certifying.sought()
-        search(config, sink, [found], at_once=asked.at_once)
-        return certifying.certify(found, clean)
+        requests, number = erasures.erasures_of(sink.paths), batch.number + 1
+        one = _Certifying(
+            config, sink, requests, erasure.erasure_id, number, erasure, of_record, done
+        )
+        return certified(config, sink, [one], at_once=asked.at_once)[0]
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[Certificate]:
@@ -479,7 +455,8 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
                     next_step="give its command again",
                 )
             keys = TableKeys(targets, erasure.table, erasure.names)
-            certifying.append(_Certifying(config, sink, erasure, keys, done))
+            request = known, erasure.erasure_id, batch.number
+            certifying.append(_Certifying(config, sink, *request, erasure, keys, done))
         if not certifying and not any(
             table in one.spec.sources for one in targets.by_name.values()
         ):
@@ -490,11 +467,7 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
                 expected="a captured table, by its present name or one that it had",
                 next_step="name a source table as schema.table",
             )
-        clean = [one.clean(before=batch.number) for one in certifying]
-        found = [one.sought() for one in certifying]
-        search(config, sink, found)
-        parts = zip(certifying, found, clean, strict=True)
-        return [one.certify(of_one, of_it) for one, of_one, of_it in parts]
+        return certified(config, sink, certifying)
 
 
 def _present(table: str, number: int | None) -> LakeStateError:

@@ -18,19 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from shlex import quote
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.config.target_config import FixedMask, HashMask, Mask, TruncateMask
 from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.frozen_model import FrozenModel
@@ -47,16 +41,9 @@ from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspension
 from cdc_pipeline.operations.backfill.rebuild import rebuild
-from cdc_pipeline.operations.erase.certify import (
-    Cleaned,
-    alone,
-    cleaned,
-    search,
-    searched,
-    since_us,
-)
+from cdc_pipeline.operations.erase.certify import alone, certified
 from cdc_pipeline.operations.erase.keys import earlier_names
-from cdc_pipeline.operations.erase.search import Sought, column_of, images_of
+from cdc_pipeline.operations.erase.remasked import Remasked, shown
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import CursorStore, Suspension, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
@@ -68,21 +55,10 @@ from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.replace.content import columns_of_lake
-from cdc_pipeline.targets.masks import mask_of
 from cdc_pipeline.targets.route_checks import changed_rule, changed_settings, route_of_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import tables_named
-from cdc_pipeline.targets.targets import Targets, targets_at
-from cdc_pipeline.text.table_names import split_table_name
-
-_NOT_SEARCHED = (
-    "the source, its journals, and their copies elsewhere",
-    "separate lakes of backfills (--into), copies of cuts, and backups of the lake",
-    "earlier versions that a bucket, or snapshots of a file system, keep of files",
-    "tables and quarantine of a name that the schema history has forgotten",
-    "defaults of columns, in records of batches and the schema history",
-    "what Dagster keeps: reports of verifications name keys of rows that differed",
-)
+from cdc_pipeline.targets.targets import targets_at
 
 
 class RemaskRequest(FrozenModel):
@@ -166,7 +142,7 @@ class _Remasking:
             if differs or (waits and _needs_rows(self.states[name])):
                 past = _past_of(name, spec)
                 found[name] = RemaskedTarget(
-                    mode=spec.mode, before=_shown(before), after=_shown(after), past=past
+                    mode=spec.mode, before=shown(before), after=shown(after), past=past
                 )
         return found
 
@@ -285,174 +261,16 @@ def _past_of(name: str, spec: TargetSpec) -> str:
     return f"columns that the source has dropped ({', '.join(columns)})" if columns else ""
 
 
-def _shown(masks: Mapping[str, str]) -> dict[str, str]:
-    """Without what a salt could be tried by."""
-    return {name: "hash" if of.startswith("hash:") else of for name, of in masks.items()}
-
-
-# -- what is left of the old values ----------------------------------------------------------------
-
-
-@dataclass(kw_only=True)
-class _SoughtValues(Sought):
-    """Values that their masks do not make, by target and column."""
-
-    specs: Mapping[str, TargetSpec]
-    masks: Mapping[str, Mapping[str, Mask]]
-
-    def columns(self, target: str) -> set[str]:
-        masked = self.masks[target].keys() & {one.name for one in self.specs[target].columns}
-        return {*masked, *images_of(self.specs[target])[1:]} if masked else set()
-
-    def count(self, target: str, rows: pa.Table) -> int:
-        found = pa.repeat(pa.scalar(False), len(rows))
-        for image in images_of(self.specs[target]):
-            there = {one.name for one in (rows.schema.field(image).type if image else rows.schema)}
-            for name, mask in self.masks[target].items():
-                if name in there:
-                    wrong = _is_other(column_of(rows, name, image), mask)
-                    found = pc.or_(found, pc.fill_null(wrong, False))
-        return int(pc.sum(found).as_py() or 0)
-
-
-def _masks_of(targets: Targets, name: str, spec: TargetSpec) -> dict[str, Mask]:
-    """By column of the target, also of columns that the source has no more."""
-    kept, masks = columns_of_lake(name, spec), dict[str, Mask]()
-    for source, of in spec.sources.items():
-        names, routes = dict(of.names), targets.routes_of(source)
-        for column in (*of.columns, *kept):
-            mask = mask_of(routes, column.name)
-            if mask is not None:
-                masks[names.get(column.name, column.name)] = mask
-    return masks
-
-
-def _is_other(values: pa.Array, mask: Mask) -> pa.Array:
-    """Which values the mask does not make; NULL is none."""
-    if isinstance(mask, HashMask):
-        return pc.invert(pc.match_substring_regex(values, "^[0-9a-f]{64}$"))
-    if isinstance(mask, TruncateMask) and pa.types.is_string(values.type):
-        return pc.greater(pc.utf8_length(values), mask.truncate)
-    if isinstance(mask, TruncateMask):  # of text that is stored as bytes, at most four each
-        return pc.greater(pc.binary_length(values), 4 * mask.truncate)
-    if isinstance(mask, FixedMask) and mask.fixed is not None:
-        return pc.not_equal(values, pa.scalar(mask.fixed).cast(values.type))
-    return pc.is_valid(values)
-
-
-@dataclass(frozen=True)
-class _Certifying:
-    """A request whose new rows are in place."""
-
-    remasking: _Remasking
-    done: Remask
-    targets: Targets
-
-    @property
-    def known(self) -> RemaskCertificate | None:
-        return remasks_of(self.remasking.sink.paths).certificate_of(self.done.remask_id)
-
-    @property
-    def names(self) -> Mapping[str, Mapping[str, NameBound]]:
-        """By source table, each name that it had."""
-        return self.done.names or self.remasking.names
-
-    @property
-    def specs(self) -> dict[str, TargetSpec]:
-        by_name = self.targets.by_name
-        return {name: by_name[name].spec for name in self.done.masks if name in by_name}
-
-    def clean(self) -> Cleaned:
-        return cleaned(
-            self.remasking.sink.paths,
-            set[str]().union(*self.names.values()),
-            self.specs.keys(),
-            before=self.remasking.batch.number,
-            is_gone=partial(self._has_other_masks, is_first=self.known is None),
-        )
-
-    def _has_other_masks(self, rows: DecodedRows, *, is_first: bool) -> bool:
-        """Whether rows in quarantine were masked otherwise than those of the table now."""
-        name, place = rows.schema.full_name, max(int(one.as_py()) for one in rows.seq)
-        return any(
-            self._differs(source, rows.schema, is_first=is_first)
-            for source, names in self.names.items()
-            if source == name or (name in names and place < names[name].place)
-        )
-
-    def _differs(self, source: str, schema: TableSchema, *, is_first: bool) -> bool:
-        """By the masks of `source`. A column that was renamed since has none under its earlier
-        name: who lacks a masked column may have it so.
-        """
-        database, table = split_table_name(source)
-        columns = tuple(replace(column, masked="") for column in schema.columns)
-        plain = replace(schema, database=database, table=table, columns=columns)
-        try:
-            masked = self.targets.masks.schema(plain)
-        except ConfigError:
-            return True
-        if masked.columns != schema.columns:
-            return True
-        routes, present = self.targets.routes_of(source), set(schema.column_names)
-        return is_first and any(
-            column.name not in present and mask_of(routes, column.name) is not None
-            for spec in self.specs.values()
-            if source in spec.sources
-            for column in spec.sources[source].columns
-        )
-
-    def sought(self) -> _SoughtValues:
-        known, specs = self.known, self.specs
-        return _SoughtValues(
-            what="rows with values that no mask of theirs makes",
-            targets=specs.keys(),
-            names={*self.done.masks, *self._earlier()},
-            advice="lacks these masks: give it the same; or if it is gone at the source, exclude "
-            "it (tables.exclude), run the source, and remove its folder",
-            since_us=since_us(known),
-            versions={} if known is None else dict(known.versions),
-            specs=specs,
-            masks={name: _masks_of(self.targets, name, spec) for name, spec in specs.items()},
-        )
-
-    def _earlier(self) -> set[str]:
-        """Tables of earlier names, which no new rows reach; without those that have the masks."""
-        earlier = {name for source, of in self.names.items() for name in of if name != source}
-        masks, found = [_recorded_masks(spec) for spec in self.specs.values()], set(earlier)
-        for name, target in self.targets.by_name.items():
-            has_masks = _recorded_masks(target.spec) in masks
-            if has_masks or earlier.isdisjoint(target.spec.sources):
-                found.discard(name)
-            else:
-                found.add(name)
-        return found
-
-    def certify(self, found: Sought, clean: Cleaned) -> RemaskCertificate:
-        certificate = RemaskCertificate(
-            remask_id=self.done.remask_id,
-            masks={name: _shown(_recorded_masks(spec)) for name, spec in self.specs.items()},
-            **searched(self.remasking.config, self.done.table, found, clean, self.known),
-            not_searched=_NOT_SEARCHED,
-        )
-        remasks_of(self.remasking.sink.paths).certify(self.done.remask_id, certificate)
-        return certificate
-
-
-def _recorded_masks(spec: TargetSpec) -> Mapping[str, str]:
-    return spec.shape.masks if spec.shape else {}
-
-
 def _certify(remasking: _Remasking, *, at_once: bool = False) -> list[RemaskCertificate]:
     """Of all requests for the table, oldest first."""
-    config, cut, cursor = remasking.config, remasking.cut, remasking.batch.cursor
-    targets = targets_at(config, cut, cursor)
-    certifying = [_Certifying(remasking, one, targets) for one in remasking.recorded]
-    clean = [one.clean() for one in certifying]
-    reach("remask_cleaned")
-    found = [one.sought() for one in certifying]
-    search(config, remasking.sink, found, at_once=at_once)
-    parts = zip(certifying, found, clean, strict=True)
-    return [one.certify(of_one, of_it) for one, of_one, of_it in parts]
+    config, sink, batch = remasking.config, remasking.sink, remasking.batch
+    targets = targets_at(config, remasking.cut, batch.cursor)
+    requests = remasks_of(sink.paths)
+    certifying = [
+        Remasked(config, sink, requests, one.remask_id, batch.number, one, remasking.names, targets)
+        for one in remasking.recorded
+    ]
+    return certified(config, sink, certifying, at_once=at_once)
 
 
 # -- the operation ---------------------------------------------------------------------------------
