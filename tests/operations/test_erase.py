@@ -27,9 +27,9 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel
-from cdc_pipeline.sink.read.read import table_frame
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
+from tests.support.delta_reader import chosen_rows
 from tests.support.kills import killed_at
 
 pytestmark = pytest.mark.spark
@@ -77,10 +77,8 @@ class Lake:
         request = EraseRequest(table=f"{self.database}.person", who="me", **asked)
         return erase(self.config, request, cursors=self.cursors)
 
-    def rows(self, spark: Any, target: str, *columns: str) -> list[tuple[Any, ...]]:
-        path = self.at / self.database / target
-        frame = table_frame(spark, path).selectExpr(*columns).toArrow().to_pylist()
-        return sorted((tuple(row.values()) for row in frame), key=repr)
+    def rows(self, target: str, *columns: str) -> list[tuple[Any, ...]]:
+        return chosen_rows(self.at / self.database / target, columns)
 
     def records(self) -> list[dict[str, Any]]:
         folder = self.at / "_cdc" / "crm" / "erasures"
@@ -154,7 +152,7 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
     lake: Lake, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert lake.holding(BEGIN)
-    others = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in lake.modes}
+    others = {mode: lake.rows(mode, "code", "name", "n") for mode in lake.modes}
     asked = EraseRequest(table=f"{lake.database}.person", keys=KEYS)
     told = preview(lake.config, asked, cursors=lake.cursors)
     assert (told.keys, told.at_source) == (3, 0)
@@ -179,8 +177,9 @@ def test_k14_erased_rows_are_in_no_file_in_any_mode_and_verify_finds_no_differen
     assert not [file for file in lake.holding(BEGIN) if "_delta_log" not in file]
     for mode in lake.modes:
         expected = [row for row in others[mode] if SECRET not in row[0]]
-        assert set(expected) <= set(lake.rows(spark, mode, "code", "name", "n")), mode
-    assert lake.rows(spark, "changelog", "_cdc_op", "code", "_cdc_before.code AS old") == [
+        assert set(expected) <= set(lake.rows(mode, "code", "name", "n")), mode
+    left = lake.rows("changelog", "_cdc_op", "code", "_cdc_before")
+    assert [(op, code, before and before["code"]) for op, code, before in left] == [
         ("delete", "bob", "bob"), ("insert", "ann", None), ("insert", "bob", None),
         ("insert", "eve", None), ("update", "ann", "ann"), ("update", "bob", "bob"),
     ]  # fmt: skip
@@ -230,7 +229,7 @@ def test_k14_killed_anywhere_the_same_command_ends_it_and_its_bound_stays(
         assert certificate.removed[f"{lake.database}.changelog"] == 2, point
         assert certificate.erasure_id == begun["erasure_id"], point
         assert lake.records()[-1]["names"] == begun["names"], point
-    is_new = ("new", 9) in lake.rows(spark, "mirror", "name", "n")
+    is_new = ("new", 9) in lake.rows("mirror", "name", "n")
     assert is_new == ("erasure_recorded" in points)
     found = check(lake.config, cursors=lake.cursors, table=f"{lake.database}.person")
     assert [one.keys for one in found] == [1] * len(points)
@@ -251,7 +250,7 @@ def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_i
     lake.erase(where=key)
     assert lake.run().interval.rows_erased == 2
     for mode in lake.modes:
-        assert "late" not in {name for (name,) in lake.rows(spark, mode, "name")}
+        assert "late" not in {name for (name,) in lake.rows(mode, "name")}
     with pytest.raises(ConfigError, match="finds no row"):
         lake.erase(where={"nothing": "1"})
     lake.sql("UPDATE person SET n = 8 WHERE code = 'ann'")
@@ -262,7 +261,7 @@ def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_i
     with pytest.raises(ConfigError, match="has these values"):
         lake.erase(where={"name": "x' OR '1' = '1"})
     assert lake.erase(where={"name": SECRET}, at_once=True).removed[f"{lake.database}.mirror"] == 0
-    assert f"{SECRET}1" not in {code for (code,) in lake.rows(spark, "history", "code")}
+    assert f"{SECRET}1" not in {code for (code,) in lake.rows("history", "code")}
     again = check(lake.config, cursors=lake.cursors, table=f"{lake.database}.person")
     assert [one.keys for one in again] == [1, 1]
 
@@ -293,8 +292,8 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     assert certificate.removed == {f"{database}.human": 0, f"{database}.person": 0}
     assert {one.what for one in certificate.held} == {"log"}
     kept = [(1, "ann", "Ann"), (2, SECRET, "x")]
-    assert lake.rows(spark, "person", "a", "mail", "name") == kept
-    assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
+    assert lake.rows("person", "a", "mail", "name") == kept
+    assert lake.rows("human", "a", "code", "name") == [(1, SECRET, "other")]
 
     names = [f"{database}.human", f"{database}.person"]
     side = tmp_path / "side"
@@ -302,8 +301,8 @@ def test_k14_no_reading_of_old_journals_brings_the_rows_back_under_any_name(
     assert report.capture is not None
     assert report.capture.interval.rows_erased == 2
     lake.at = side
-    assert lake.rows(spark, "person", "a", "mail", "name") == kept
-    assert lake.rows(spark, "human", "a", "code", "name") == [(1, SECRET, "other")]
+    assert lake.rows("person", "a", "mail", "name") == kept
+    assert lake.rows("human", "a", "code", "name") == [(1, SECRET, "other")]
 
 
 @pytest.mark.whole
@@ -333,21 +332,21 @@ def test_k14_a_key_whose_columns_have_other_names_in_the_target_is_found_by_thos
     lake.run()
     columns = ("company", "code__v2", "name")
     others = [(2, SECRET, "other"), (7, "ann", "Ann")]
-    assert lake.rows(spark, "mirror", *columns) == others
+    assert lake.rows("mirror", *columns) == others
     done = lake.erase(where={"name": "newer"}, at_once=True)  # of both keys that it had
     assert (done.keys, done.removed[f"{database}.changelog"]) == (2, 4)
     done = lake.erase(where={"company": "8", "code": SECRET}, at_once=True)
     assert done.quarantine == 1
     assert {one.what for one in done.held} == {"log"}
     for mode in modes:
-        assert lake.rows(spark, mode, *columns) == others, mode
+        assert lake.rows(mode, *columns) == others, mode
     found = check(lake.config, cursors=lake.cursors, table=f"{database}.person")
     assert {held.what for one in found for held in one.held} == {"log"}
     lake.at = tmp_path / "side"
     report = backfill(lake.config, tables=[f"{database}.person"], into=lake.at, start=begin)
     assert report.capture is not None
     assert report.capture.interval.rows_erased == 6
-    assert lake.rows(spark, "changelog", *columns) == others
+    assert lake.rows("changelog", *columns) == others
 
 
 @pytest.mark.whole
@@ -398,7 +397,7 @@ def test_k14_segments_of_executors_leave_no_staged_file_and_leave_erased_keys_ou
     assert report.interval.rows_erased == 3
     assert not lake.holding(BEGIN)
     for mode in lake.modes:
-        assert lake.rows(spark, mode, "code") == [("ann",), ("bob",)], mode
+        assert lake.rows(mode, "code") == [("ann",), ("bob",)], mode
 
 
 @pytest.mark.nightly
@@ -409,7 +408,7 @@ def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
     lake.erase(keys=KEYS, at_once=True)
     lake.sql(f"INSERT INTO person VALUES ('{SECRET}1', 'new', 7, NULL)")
     lake.run()
-    before = {mode: lake.rows(spark, mode, "code", "name", "n") for mode in lake.modes}
+    before = {mode: lake.rows(mode, "code", "name", "n") for mode in lake.modes}
     rebuild(
         lake.config,
         tables=[f"{lake.database}.person"],
@@ -417,7 +416,7 @@ def test_k14_a_rebuild_has_what_came_after_the_erasure_and_nothing_of_before(
         start=lake.config.start,
     )
     for mode in lake.modes:
-        assert lake.rows(spark, mode, "code", "name", "n") == before[mode], mode
+        assert lake.rows(mode, "code", "name", "n") == before[mode], mode
         assert (f"{SECRET}1", "new", 7) in before[mode], mode
 
 
@@ -455,7 +454,7 @@ def test_k14_journals_of_another_numbering_bring_nothing_back_and_lack_nothing(
     def filled(name: str, archive: Path | None) -> list[tuple[Any, ...]]:
         lake.at = tmp_path / name
         backfill(lake.config, tables=["crm.person"], into=lake.at, archive=archive)
-        return lake.rows(spark, "person", "code", "name")
+        return lake.rows("person", "code", "name")
 
     assert filled("of first", tmp_path / "first") == [("ann", "Ann")]
     assert not lake.holding(BEGIN)

@@ -26,14 +26,10 @@ RULES: dict[str, list[dict[str, Any]]] = {
     ],
     "history": [
         {"tables": ["shop.plain", "shop.copied"], "mode": "changelog"},
+        {"tables": ["shop.pair"], "mode": "history", "track": ["c"]},
         {"mode": "history", "name": "{schema}.{table}"},
     ],
     "changelog": [{"mode": "changelog", "name": "{schema}.{table}"}],
-    "tracked": [
-        {"tables": ["shop.plain", "shop.copied"], "mode": "changelog"},
-        {"tables": ["shop.pair"], "mode": "history", "track": ["c"]},
-        {"mode": "mirror"},
-    ],
 }
 
 

@@ -16,12 +16,17 @@ from tests.servers import Server
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 # A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log
-# and the long texts of plans for a page that is not served. The product's own settings are those of
-# tests/sink/apply, tests/cli and the demo.
+# and the long texts of plans for a page that is not served; of the rest, a collector without
+# threads of its own and with room for what is young saves a sixth. The product's own settings are
+# those of tests/sink/apply, tests/cli and the demo.
 SPARK = {
     "master": "local[2]",
     "driver_memory": "1g",
     "settings": {
+        "spark.driver.defaultJavaOptions": (
+            "-XX:+UseSerialGC -XX:NewSize=400m -XX:MetaspaceSize=400m"
+        ),
+        "spark.sql.lightweightPlanChangeValidation": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",

@@ -13,7 +13,7 @@ import datetime as dt
 import json
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -75,6 +75,31 @@ def newest_version(folder: Path) -> int:
 def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
     rows = read_delta(folder, newest_version(folder)).rows
     return [{name: row[name] for name in columns} for row in rows] if columns else rows
+
+
+Row = dict[str, Any]
+
+
+def chosen_rows(
+    folder: Path, columns: Iterable[str], where: Callable[[Row], bool] = bool
+) -> list[tuple[Any, ...]]:
+    """Sorted."""
+    found = [row for row in newest_rows(folder) if where(row)]
+    return sorted((tuple(row[name] for name in columns) for row in found), key=repr)
+
+
+def lives(row: Row) -> bool:
+    """Of a soft_delete."""
+    return not row["_cdc_deleted"]
+
+
+def is_deleted(row: Row) -> bool:
+    return not lives(row)
+
+
+def is_open(row: Row) -> bool:
+    """Of a history."""
+    return row["__END_AT"] is None
 
 
 def _actions(log: Path, version: int) -> Iterator[dict[str, Any]]:

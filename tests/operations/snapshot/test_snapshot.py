@@ -3,8 +3,6 @@ server's SELECT says (K17, K19)."""
 
 from __future__ import annotations
 
-import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,21 +27,19 @@ from tests.operations.snapshot.writer import KEYS, Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
-from tests.support.crash_children import run_child
-from tests.support.delta_reader import newest_rows
+from tests.support.delta_reader import Row, chosen_rows, is_open, lives
 from tests.support.kills import AtPoint, killed_at
 
 pytestmark = pytest.mark.spark
 
-# Each run goes on where the one before was killed: among chunks, in a chunk's own batch (the whole
-# process), and among the tables that take their places. `tests/operations/test_long_operations.py`
-# has the other points.
+# Each run goes on where the one before was killed: among chunks, in a chunk's own batch, and among
+# the tables that take their places. `tests/operations/test_long_operations.py` has the other
+# points, `tests/lake/storage/test_snapshot_verify_backfill.py` a process that is killed.
 KILLS = (
     "snapshot_chunks/snapshot_chunks",
     "snapshot_chunks/after_record",
     "snapshot_swapping/between_merges",
 )
-PROCESS_KILLED_AT = "snapshot_chunks/after_record"
 
 
 def project(
@@ -63,7 +59,6 @@ def project(
         "snapshot": {"chunk_rows": chunk_rows},
         "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
     }
-    (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
     return PipelineConfig.model_validate(document)
 
 
@@ -76,9 +71,6 @@ def create_a(server: Server, database: str) -> None:
     )
 
 
-Row = dict[str, Any]
-
-
 class Lake:
     """The lake's tables, against the server's; read without Spark (see `comparison.lake_rows`)."""
 
@@ -88,10 +80,8 @@ class Lake:
     def rows(
         self, table: str, columns: list[str], where: Callable[[Row], bool] = bool
     ) -> list[tuple[Any, ...]]:
-        found = newest_rows(Path(str(self._config.sink.lake_path)) / self._database / table)
-        return sorted(
-            (tuple(row[name] for name in columns) for row in found if where(row)), key=repr
-        )
+        folder = Path(str(self._config.sink.lake_path)) / self._database / table
+        return chosen_rows(folder, columns, where)
 
     def check(
         self,
@@ -103,16 +93,6 @@ class Lake:
     ) -> None:
         expected = server_rows(self._server, self._database, source or table, columns)
         assert self.rows(table, columns, where) == expected, table
-
-
-def lives(row: Row) -> bool:
-    """Of a soft_delete."""
-    return not row["_cdc_deleted"]
-
-
-def is_open(row: Row) -> bool:
-    """Of a history."""
-    return row["__END_AT"] is None
 
 
 @pytest.mark.whole
@@ -133,22 +113,13 @@ def test_k17_killed_again_and_again_under_constant_writes(
     config = project(
         server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}]
     )
-    cursor_folder = tmp_path / "cursors"
+    cursors = DeltaCursorStore(tmp_path / "cursors", source="bank")
     resumed = Resumed()
     with Writer(server, database, "ah", seed=17, pause_s=0.2) as writer:
         writer.wait_for(5)
         for kill in KILLS:
-            if kill == PROCESS_KILLED_AT:
-                done = run_child(
-                    [str(tmp_path / "config.json"), str(cursor_folder), kill],
-                    environment={},
-                    folder=tmp_path,
-                    module="tests.operations.snapshot.crash_child",
-                )
-                assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
-            else:
-                with killed_at(kill):
-                    take_snapshot(config, cursors=DeltaCursorStore(cursor_folder, source="bank"))
+            with killed_at(kill):
+                take_snapshot(config, cursors=cursors)
             if kill == KILLS[0]:
                 (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
@@ -157,7 +128,6 @@ def test_k17_killed_again_and_again_under_constant_writes(
                 assert 0 < found.percent < 100
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
             writer.wait_for(5)
-        cursors = DeltaCursorStore(cursor_folder, source="bank")
         report = take_snapshot(config, cursors=cursors, observer=resumed)
         writer.wait_for(5)
         again = repair(config, cursors=cursors, table=f"{database}.a", where="id >= 0")

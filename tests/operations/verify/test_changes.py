@@ -37,7 +37,7 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
     config = make_config(
         live(mariadb_server), include=[f"{database}.*"], start=start, targets=rules
     )
-    lake = Verified(mariadb_server, database, config, spark)
+    lake = Verified(mariadb_server, database, config)
     mariadb_server.execute_all(
         "CREATE TABLE bag (a INT, b VARCHAR(5), f FLOAT)",
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20))",
@@ -121,7 +121,7 @@ def test_k17_f63_f64_changes_are_followed_over_renamed_columns_and_other_keys(
         targets=rules,
         schema_changes={"change_key": "apply", "drop_column": "apply"},
     )
-    lake = Verified(mysql_server, database, config, spark)
+    lake = Verified(mysql_server, database, config)
     mysql_server.execute_all(
         f"USE `{database}`",
         "CREATE TABLE part (id INT PRIMARY KEY, a INT, b INT, note VARCHAR(9))",

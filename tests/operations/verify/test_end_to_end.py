@@ -22,6 +22,7 @@ from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.comparison import server_rows
+from tests.support.delta_reader import Row, chosen_rows, is_deleted, is_open, lives
 
 pytestmark = pytest.mark.spark
 
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.spark
 class Verified:
     """One source with its lake."""
 
-    def __init__(self, server: Server, database: str, config: PipelineConfig, spark: Any) -> None:
+    def __init__(self, server: Server, database: str, config: PipelineConfig) -> None:
         self.config, self.cursors = config, MemoryCursorStore()
-        self._server, self._database, self._spark = server, database, spark
+        self._server, self._database = server, database
 
     def verify(self, *tables: str, **asked: Any) -> VerifyReport:
         names = tuple(f"{self._database}.{name}" for name in tables)
@@ -51,11 +52,10 @@ class Verified:
         assert cursor is not None
         return cursor
 
-    def lake(self, table: str, columns: list[str], where: str = "true") -> list[tuple[Any, ...]]:
-        from cdc_pipeline.sink.read.read import table_frame
-
-        frame = table_frame(self._spark, self.path(table)).where(where).select(*columns)
-        return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)
+    def lake(
+        self, table: str, columns: list[str], where: Callable[[Row], bool] = bool
+    ) -> list[tuple[Any, ...]]:
+        return chosen_rows(self.path(table), columns, where)
 
     def path(self, table: str) -> Any:
         return LakePaths(self.config.sink.lake_path, self.config.name).table(
@@ -142,7 +142,7 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     ]
     include = [f"{database}.{table}" for table in ("child", "item", "bag")]
     config = make_config(live(mariadb_server), include=include, start=start, targets=targets)
-    lake = Verified(mariadb_server, database, config, spark)
+    lake = Verified(mariadb_server, database, config)
     mariadb_server.execute_all(
         "INSERT INTO parent VALUES (1),(2)",
         "INSERT INTO child VALUES (1,1),(1,2),(2,1)",
@@ -180,14 +180,14 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     columns = ["id", "name", "price"]
     rows = lake.source("item", columns)
     assert lake.lake("item", columns) == rows
-    assert lake.lake("soft", columns, "NOT _cdc_deleted") == rows
+    assert lake.lake("soft", columns, lives) == rows
     kept = [(1, 10), (2, 20), (4, 40), (50, None)]
     for table, live_rows in (
-        ("item", "true"), ("soft", "NOT _cdc_deleted"), ("history", "__END_AT IS NULL")
+        ("item", bool), ("soft", lives), ("history", is_open)
     ):  # fmt: skip
         assert lake.lake(table, ["id", "old"], live_rows) == kept, "of its own row, not another's"
-    assert lake.lake("soft", columns, "_cdc_deleted") == [(3, "c", 9)]
-    assert lake.lake("history", columns, "__END_AT IS NULL") == rows
+    assert lake.lake("soft", columns, is_deleted) == [(3, "c", 9)]
+    assert lake.lake("history", columns, is_open) == rows
     assert told["history"].intervals is not None
     assert told["history"].intervals.versions == len(lake.lake("history", ["id"]))
     assert lake.lake("bag", ["a", "b"]) == lake.source("bag", ["a", "b"])
@@ -212,7 +212,7 @@ def test_k17_rows_without_a_key_in_the_lake_are_never_a_sample(
         live(mariadb_server), include=[f"{database}.*"], start=start,
         targets=[{"tables": [f"{database}.bag"], "keyless": "row_hash"}],
     )  # fmt: skip
-    lake = Verified(mariadb_server, database, config, None)
+    lake = Verified(mariadb_server, database, config)
     capture(config, cursors=lake.cursors)
     mariadb_server.execute(f"ALTER TABLE `{database}`.bag ADD PRIMARY KEY (a)")
     told = lake.verify(share=1e-9, rows_per_range=1).tables
@@ -236,7 +236,7 @@ def test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_whil
         "INSERT INTO item VALUES (1,'a',1),(2,'b',2),(4,NULL,NULL)",
     )
     config = make_config(live(mariadb_server), include=[f"{database}.*"], start=start)
-    lake, columns = Verified(mariadb_server, database, config, spark), ["id", "name", "price"]
+    lake, columns = Verified(mariadb_server, database, config), ["id", "name", "price"]
     capture(config, cursors=lake.cursors)
     spark.sql(f"UPDATE delta.`{lake.path('item')}` SET price = -1 WHERE id = 4")
     spark.sql(f"DELETE FROM delta.`{lake.path('item')}` WHERE id = 1")

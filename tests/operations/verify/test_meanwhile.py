@@ -79,7 +79,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
 ) -> None:
     database, start = mysql_database, here(mysql_server)
     config = make_config(live(mysql_server), include=[f"{database}.*"], start=start)
-    lake = Verified(mysql_server, database, config, spark)
+    lake = Verified(mysql_server, database, config)
     mysql_server.execute_all(
         f"USE `{database}`",
         *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)" for name in MEANWHILE),
@@ -117,7 +117,7 @@ def test_k17_mysql_without_gtids_is_proved_by_its_locks(
         "INSERT INTO bag VALUES (1),(1)",
     )  # fmt: skip
     config = make_config(live(server), include=["d.*"], start="earliest")
-    lake = Verified(server, "d", config, spark)
+    lake = Verified(server, "d", config)
     capture(config, cursors=lake.cursors)
     lake.unlogged(
         "INSERT INTO item VALUES (4,'d')",

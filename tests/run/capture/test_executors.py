@@ -16,7 +16,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord
-from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel, division
@@ -26,8 +25,9 @@ from cdc_pipeline.sink.apply import append, executors
 from cdc_pipeline.sink.apply.executors import executor_refusal
 from tests.servers import Server
 from tests.support.captures import SPARK, live
-from tests.support.comparison import lake_rows
+from tests.support.delta_reader import newest_rows
 from tests.support.kills import killed_at
+from tests.support.memory_modes import comparable
 from tests.support.memory_shop import MemoryShop, memory_shop
 from tests.support.memory_sink import MemoryTables
 from tests.support.workload import Workload, create_tables
@@ -273,33 +273,23 @@ def test_k2_executors_write_the_same_delta_tables(
     monkeypatch.setattr(append, "_EXECUTORS_BYTES_MIN", 0)
     monkeypatch.setattr(append, "_TASK_BYTES", 1)
     monkeypatch.setattr(survey, "SEGMENT_BYTES", 1)
-    ways = {}
-    for way in ("driver", "executors"):
-        shop = memory_shop(
-            tmp_path / way, include=["shop.*"], batch={"decode": way}, sink={"spark": SPARK}
-        )
-        config, cursors = shop.config, MemoryCursorStore()
-        if way == "executors":
-            monkeypatch.setattr(
-                "cdc_pipeline.run.capture.capture.division", lambda *_, **__: EVERYTHING
-            )
-            with killed_at("after_record", 2):
-                capture(config, cursors=cursors)
-        report = capture(config, cursors=cursors)
-        ways[way] = {
-            name: lake_rows(
-                spark,
-                config.sink.lake_path,
-                *name.split("."),
-                [*(column.name for column in table.spec.columns), "_cdc_seq"],
-            )
-            for name, table in shop.last_cut().tables.items()
-        }
-        assert report.parallel is not None
-        assert (report.parallel.one_after_the_other == (f"batch.decode is {way}",)) == (
-            way == "driver"
-        )
-    assert ways["executors"] == ways["driver"]
+    make = partial(memory_shop, include=["shop.*"], sink={"spark": SPARK})
+    alone = make(tmp_path / "alone", batch={"decode": "driver"})
+    report = alone.run()
+    assert report.parallel is not None
+    assert report.parallel.one_after_the_other == ("batch.decode is driver",)
+    apart = make(tmp_path / "apart", batch={"decode": "executors"})
+    monkeypatch.setattr("cdc_pipeline.run.capture.capture.division", lambda *_, **__: EVERYTHING)
+    with killed_at("after_record", 2):
+        capture(apart.config, cursors=apart.cursors)
+    report = capture(apart.config, cursors=apart.cursors)
+    assert report.parallel is not None
+    assert not [why for why in report.parallel.one_after_the_other if "batch.decode" in why]
+    names = apart.last_cut().tables
+    assert names.keys() == alone.last_cut().tables.keys()
+    for name in names:
+        delta = newest_rows(apart.paths.table(name))
+        assert comparable(delta) == comparable(alone.rows(name)), name
 
 
 @pytest.mark.spark
