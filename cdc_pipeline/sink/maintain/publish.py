@@ -12,13 +12,16 @@ Rules:
   the same rows in the files that stay.
 - What is remembered is a convenience: without it, everything is published once more. If it cannot
   be read, it is replaced when all is published, and nothing that views may read goes until then.
+- What another source, or one of another lake, has published is never replaced (K16): DuckDB's file
+  names its publisher in the first line, and a catalog in the comment of ``DATABASE_cuts``, which is
+  made before anything else.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +43,7 @@ from cdc_pipeline.text.server_messages import said_by
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_LINE_MAX: Final = 10_000
 _DATABASES_KEPT: Final = 10  # of the newest cuts: for sessions that read one of them
 
 
@@ -152,14 +156,18 @@ def replaces_files(path: Path, version: int, at_us: int, *, retention_us: int) -
 
 def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
     assert asked.duckdb is not None
-    schema = asked.database
+    schema, of_ours = asked.database, f" of {_publisher(paths)}; "
+    with suppress(FileNotFoundError), asked.duckdb.open("rb") as file:
+        first = file.readline(_LINE_MAX).decode(errors="replace").strip()
+        if not re.match(rf"-- cut \d+{re.escape(of_ours)}", first):
+            raise _published_by_another("duckdb", asked.duckdb, paths, first, "remove the file")
     statements = [
         "BEGIN TRANSACTION",
         f'DROP SCHEMA IF EXISTS "{schema}" CASCADE',
         *view_statements(paths, cut, schema=schema, plain=asked.plain, dialect="duckdb"),
         "COMMIT",
     ]
-    text = f"-- cut {cut.batch_number} of {paths.source}; replaces the schema {schema}\n"
+    text = f"-- cut {cut.batch_number}{of_ours}replaces the schema {schema}\n"
     text += "".join(f"{statement};\n" for statement in statements)
     reach("before_published")
     replace_file(asked.duckdb, text.encode())
@@ -187,9 +195,14 @@ def _to_catalog(
                 run(f"DROP VIEW IF EXISTS {name}")
 
     names, of_cut = f"{asked.database}_cuts", f"{asked.database}_cut_{cut.batch_number}"
+    publisher = f"cuts of {_publisher(paths)}"
+    run(f"CREATE SCHEMA IF NOT EXISTS {quoted(names)} COMMENT {text_literal(publisher)}")
+    described = {row[0]: row[1] for row in run(f"DESCRIBE SCHEMA {quoted(names)}")}
+    if described.get("Comment") != publisher:
+        clear = f"DROP SCHEMA {quoted(names)} CASCADE"
+        raise _published_by_another("database", names, paths, described.get("Comment"), clear)
     fill(of_cut)
     reach("before_published")
-    run(f"CREATE SCHEMA IF NOT EXISTS {quoted(names)}")
     run(
         f"CREATE OR REPLACE VIEW {quoted(names)}.newest AS "
         f"SELECT {cut.batch_number} AS cut, {text_literal(of_cut)} AS database"
@@ -205,6 +218,23 @@ def _to_catalog(
         run(f"DROP SCHEMA IF EXISTS {quoted(f'{asked.database}_cut_{number}')} CASCADE")
 
 
+def _publisher(paths: LakePaths) -> str:
+    """In one line of ASCII, as not every catalog keeps other comments."""
+    return f"{paths.source} in {ascii(str(paths.lake))[1:-1]}"
+
+
+def _published_by_another(
+    setting: str, place: object, paths: LakePaths, found: str | None, clear: str
+) -> PublicationError:
+    return PublicationError(
+        f"{place} is not this source's, and is left as it is: nothing is published",
+        setting=f"sink.publish.{setting}",
+        expected=f"one that is new, or cuts of {_publisher(paths)}",
+        got=found or "nothing that says whose it is",
+        next_step=f"name another one; or, if nobody publishes or needs it any more: {clear}",
+    )
+
+
 @contextmanager
 def _collected(failures: list[PublicationError], kind: str, cut: Cut) -> Iterator[None]:
     """What the block raises, unless the lock is lost."""
@@ -212,6 +242,8 @@ def _collected(failures: list[PublicationError], kind: str, cut: Cut) -> Iterato
         yield
     except LockError:
         raise
+    except PublicationError as error:
+        failures.append(error)
     except Exception as error:
         failures.append(
             PublicationError(

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig
 from cdc_pipeline.errors import PublicationError, TargetSuspendedError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -25,6 +26,7 @@ from tests.support.captures import SPARK, here, live
 from tests.support.crash_children import run_child
 from tests.support.kills import killed_at
 from tests.support.project import ROOT
+from tests.support.sink_values import applied, column, insert, table_schema
 
 _VIEW = re.compile(r'VIEW "live"\."(\w+)" AS SELECT .*/(\w+)\', version => (\d+)\)')
 
@@ -234,6 +236,79 @@ def test_k15_while_one_kind_of_readers_is_not_shown_again_nothing_is_known_of_bo
         assert show() is not None, "returned, not raised"
     assert show() is None
     assert published_versions(paths) == {n: t.table_version for n, t in cut.tables.items()}
+
+
+class Catalog:
+    """Databases with their comments and views, for the statements of a publication."""
+
+    def __init__(self) -> None:
+        self.comments, self.views = dict[str, str](), dict[str, dict[str, str]]()
+
+    def sql(self, statement: str) -> Catalog:
+        names, self.rows = re.findall(r"`(\w+)`", statement), list[Any]()
+        if statement.startswith("CREATE SCHEMA"):
+            made = re.search(r"COMMENT '(.*)'$", statement)
+            self.comments.setdefault(names[0], made[1] if made else "")
+            self.views.setdefault(names[0], {})
+        elif statement.startswith("DESCRIBE SCHEMA"):
+            self.rows = [("Comment", self.comments[names[0]])]
+        elif statement.startswith("CREATE OR REPLACE VIEW"):
+            view = statement.partition(" AS ")[0].rpartition(".")[2].strip("`")
+            self.views[names[0]][view] = statement
+        elif statement.startswith("SHOW VIEWS"):
+            self.rows = [{"viewName": view} for view in self.views[names[0]]]
+        elif statement.startswith("SHOW CREATE"):
+            self.rows = [(self.views[names[0]][names[1]],)]
+        elif statement.startswith("SHOW SCHEMAS"):
+            self.rows = [(name,) for name in self.views if "_cut_" in name]
+        elif statement.startswith("DROP SCHEMA"):
+            del self.views[names[0]], self.comments[names[0]]
+        return self
+
+    def collect(self) -> list[Any]:
+        return self.rows
+
+
+@pytest.mark.parametrize("lakes", [("lake", "lake"), ("lake", "other")])
+@pytest.mark.parametrize("kind", ["catalog", "duckdb"])
+def test_k16_f160_what_another_source_has_published_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, lakes: tuple[str, str]
+) -> None:
+    """Of one lake, or a source of the same name of another one; numbers of cuts overlap."""
+    catalog, file = Catalog(), tmp_path / "live.sql"
+    monkeypatch.setattr("cdc_pipeline.sink.maintain.publish.new_session", lambda given: given)
+    names = ("b", "a") if lakes[0] == lakes[1] else ("b", "b")
+    there = {"catalog": True} if kind == "catalog" else {"duckdb": str(file)}
+    asked = {"database": "live", **there}
+    configs = [
+        SinkConfig.model_validate({"lake_path": tmp_path / lake, "publish": asked})
+        for lake in lakes
+    ]
+    sinks = [
+        DeltaSink(source=name, config=config) for name, config in zip(names, configs, strict=True)
+    ]
+    items = table_schema("b.items", [column("id", Kind.INT32)], "id")
+    orders = table_schema("a.orders", [column("id", Kind.INT32)], "id")
+
+    def show(sink: DeltaSink, number: int, schema: TableSchema) -> PublicationError | None:
+        with sink.lock():
+            applied(sink, number, (schema, [insert(id=number)], number))
+        paths, cut = sink.paths, find_cut(sink.paths)
+        config = configs[sinks.index(sink)]
+        return publish(paths, config, cut, newest=lambda it: it, session=lambda: catalog)  # type: ignore[arg-type,return-value]
+
+    for number in (1, 2):
+        assert show(sinks[0], number, items) is None
+    before = {name: dict(views) for name, views in catalog.views.items()}
+    text = file.read_bytes() if kind == "duckdb" else b""
+    refused = show(sinks[1], 1, orders)
+    assert catalog.views == before
+    assert kind == "catalog" or file.read_bytes() == text
+    assert refused is not None
+    assert f"b in {tmp_path / 'lake'}" in str(refused.got)
+    assert "name another one" in str(refused.next_step)
+    assert show(sinks[0], 3, items) is None, "its own goes on"
+    assert not published_versions(sinks[1].paths)
 
 
 @pytest.mark.nightly
