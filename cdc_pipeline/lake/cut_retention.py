@@ -61,13 +61,14 @@ def prune_cuts(
     return len(gone)
 
 
-def older_since_us(paths: LakePaths, *, retention: timedelta) -> int | None:
-    """A time before which the oldest cut that its age keeps was not published, 0 if none is known;
-    None if the newest cut alone is kept (or others only for a suspended table).
+def oldest_kept(paths: LakePaths, *, retention: timedelta) -> tuple[int, int] | None:
+    """The oldest cut that its age keeps, and a time before which it was not published, 0 if none is
+    known; None if the newest cut alone is kept (or others only for a suspended table).
     """
     numbers = list_numbers(paths.cuts)
     expired, since_us = _expired(paths, numbers, retention)
-    return since_us if len(numbers) - len(expired) > 1 else None
+    kept = numbers[len(expired) :]
+    return (kept[0], since_us) if len(kept) > 1 else None
 
 
 def _expired(paths: LakePaths, numbers: list[int], retention: timedelta) -> tuple[list[int], int]:

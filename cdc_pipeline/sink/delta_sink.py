@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +20,10 @@ import pyarrow as pa
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeError
 from cdc_pipeline.fault_points import reach
+from cdc_pipeline.lake.cut_retention import oldest_kept
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
-from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.lake.state import last_cut, read_cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
@@ -212,19 +213,31 @@ class _DeltaTables:
         """Remove log files that the newest checkpoints, durable and in a cut (K21), cover."""
         if self._compared is not None and is_object(self._paths.lake):
             self._compared.remember({})
-        read: dict[str, int] | None = {}
-        if self._config.publish is not None:
-            from cdc_pipeline.sink.maintain.publish import published_versions
-
-            read = published_versions(self._paths)
-        if read is None:
-            return
+        due = dict[str, TableLog]()
         for name, log in there.items():
             assert isinstance(log, TableLog), "it is what `apply` returned"
             every = checkpoint_interval(log)
             before = previous.tables.get(name) if previous is not None else None
             if before is not None and log.version // every > before.table_version // every:
-                remove_old_log_files(self._paths.table(name), log, read=read.get(name))
+                due[name] = log
+        if not due:
+            return
+        views: dict[str, int] | None = {}
+        if self._config.publish is not None:
+            from cdc_pipeline.sink.maintain.publish import published_versions
+
+            views = published_versions(self._paths)
+        if views is None:
+            return
+        with suppress(OSError, CdcError):  # it is not known what the oldest cut reads
+            kept = oldest_kept(self._paths, retention=self._config.cut_retention)
+            oldest = None if kept is None else read_cut(self._paths, kept[0])
+            for name, log in due.items():
+                read = views.get(name, log.version)
+                if oldest is not None:
+                    of_cut = oldest.tables.get(name)
+                    read = min(read, 0 if of_cut is None else of_cut.table_version)
+                remove_old_log_files(self._paths.table(name), log, read=read)
 
     def publish(self, cut: Cut) -> CdcError | None:
         if self._config.publish is None:

@@ -12,7 +12,8 @@ Rules:
   power cut could keep the removal and lose the checkpoint. The tables' properties switch that off
   (`retention`), and this is called after the cut that follows the checkpoint.
 - A version stays readable for the table's own retention after the next one replaced it (K15): the
-  newest checkpoint that is older than the retention, and everything after it, is kept.
+  newest checkpoint that is older than the retention, and everything after it, is kept. So is what
+  the oldest cut needs that its age keeps: it may name a version of long before it was replaced.
 - A failure only costs disk space: the next cleanup removes the files too.
 """
 

@@ -42,7 +42,7 @@ from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
-from cdc_pipeline.lake.cut_retention import older_since_us, prune_cuts
+from cdc_pipeline.lake.cut_retention import oldest_kept, prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, read_if_there, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import wait_for_lock, writer_lock
@@ -266,10 +266,10 @@ def _hours_kept(paths: LakePaths, config: SinkConfig) -> int:
     """An hour or two more than since the oldest readable cut, if a newer one has followed: what it
     reads may have been compacted while it was published.
     """
-    since_us = older_since_us(paths, retention=config.cut_retention)
-    if since_us is None or since_us + _retention_us(config) > now_us():
+    kept = oldest_kept(paths, retention=config.cut_retention)
+    if kept is None or kept[1] + _retention_us(config) > now_us():
         return 0
-    return (now_us() - since_us) // _HOUR_US + 2
+    return (now_us() - kept[1]) // _HOUR_US + 2
 
 
 def _retention_us(config: SinkConfig) -> int:

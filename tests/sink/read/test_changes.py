@@ -4,8 +4,10 @@ differ. No JVM but for what only Spark writes."""
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,12 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import cdc_pipeline
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import (
     ConfigError,
     CutNotFoundError,
@@ -37,6 +40,7 @@ from cdc_pipeline.schema.evolution.steps import (
 )
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.plain_commit import put_commit
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.mode_columns import (
@@ -539,3 +543,22 @@ def test_k3_after_a_snapshot_columns_are_those_of_the_same_name(tmp_path: Path) 
     wrong = version_of(tmp_path, 1, "app 2", ("n", "double"), ("id", "bigint"))
     with pytest.raises(CutsNotComparableError, match="column n was bigint and is double"):
         table_changes.table_changes("shop.t", tmp_path, old, wrong)
+
+
+def test_k15_f161_a_tables_log_goes_back_to_what_a_kept_cut_names(tmp_path: Path) -> None:
+    """Maintenance alone has followed the cut that was the newest until now, long ago."""
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
+    orders = table_schema("shop.orders", [column("id", Kind.INT32)], "id")
+    path = sink.paths.table("shop.orders")
+    with sink.lock():
+        applied(sink, 1, (orders, [insert(id=1)], 10))
+        for version in range(2, 11):
+            put_commit(path, version, [], "OPTIMIZE", {}, note="")
+        DeltaTable(path).create_checkpoint()
+        long_ago_s = time.time() - 8 * 86400
+        for file in (path / "_delta_log").iterdir():
+            os.utime(file, (long_ago_s, long_ago_s))
+        applied(sink, 2, (orders, [insert(id=2)], 20))
+        found = cdc_pipeline.changes(sink.paths.lake, ["shop.orders"], 1)
+        rows = found.read("shop.orders").read_all().to_pylist()
+        assert [(row["operation"], row["key"]["id"]) for row in rows] == [("insert", 2)]

@@ -15,7 +15,7 @@ import cdc_pipeline
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
-from cdc_pipeline.lake.cut_retention import older_since_us, prune_cuts
+from cdc_pipeline.lake.cut_retention import oldest_kept, prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
@@ -240,28 +240,30 @@ def test_k15_a_clock_that_was_wrong_takes_no_young_cut_and_keeps_no_old_one(
 
 
 @pytest.mark.parametrize(
-    ("ages_h", "expected_h"),
+    ("ages_h", "expected"),
     [
         ({1: 60}, None),
         ({1: 100, 2: 52}, None),  # the newest is kept alone, however old
-        ({1: 100, 2: 90, 3: 50, 4: 10}, 90),
-        ({1: 50, 2: 10}, 50),
+        ({1: 100, 2: 90, 3: 50, 4: 10}, (2, 90)),
+        ({1: 50, 2: 10}, (1, 50)),
         # the clock was wrong: published after what is known
-        ({1: 90, 2: -9000, 3: 52, 4: 1}, 52),
-        ({1: 90, 2: -9000, 3: 50, 4: 1}, 90),
+        ({1: 90, 2: -9000, 3: 52, 4: 1}, (3, 52)),
+        ({1: 90, 2: -9000, 3: 50, 4: 1}, (1, 90)),
     ],
 )
 def test_k15_what_a_vacuum_spares_begins_with_the_oldest_cut_that_its_age_keeps(
-    paths: LakePaths, put_cut: PutCut, ages_h: dict[int, int], expected_h: int | None
+    paths: LakePaths, put_cut: PutCut, ages_h: dict[int, int], expected: tuple[int, int] | None
 ) -> None:
     now_us = round(datetime.now(UTC).timestamp() * 1e6)
     for number, age in ages_h.items():
         put_cut(number, published_us=now_us - age * 3600 * SECOND)
-    since_us = older_since_us(paths, retention=timedelta(hours=51))
-    assert since_us == (None if expected_h is None else now_us - expected_h * 3600 * SECOND)
+    kept = oldest_kept(paths, retention=timedelta(hours=51))
+    if expected is not None:
+        expected = expected[0], now_us - expected[1] * 3600 * SECOND
+    assert kept == expected
     put_cut(9, published_us=now_us)
     paths.cut(1).write_text("{")
-    assert older_since_us(paths, retention=timedelta(hours=51)) == 0, "damaged: it is not known"
+    assert oldest_kept(paths, retention=timedelta(hours=51)) == (1, 0), "damaged: it is not known"
 
 
 def test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays(

@@ -165,8 +165,8 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
     # same.
     assert lake.sum_at("shop.odd items", 3) == 800
     # While cut 3 is younger than the retention, cut 2 is kept: it was the newest until then.
-    since = f"{maintain.__module__}.older_since_us"
-    with mock.patch(since, return_value=old.published_at_us):
+    since = f"{maintain.__module__}.oldest_kept"
+    with mock.patch(since, return_value=(old.batch_number, old.published_at_us)):
         spared = lake.maintained(tables=["shop.odd items"])["shop.odd items"]
     assert (spared.vacuum, spared.files_deleted) == ("lite", 0)
     check_readable(lake.paths, old, "shop.odd items")
