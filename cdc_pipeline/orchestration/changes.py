@@ -116,6 +116,14 @@ def cdc_changes(
     return changes
 
 
+def run_of_bookmark(instance: dg.DagsterInstance, key: dg.AssetKey) -> str:
+    """The run whose materialization an asset's next changes follow; "" if it takes none."""
+    if not any(True for _ in _entries(_observations(instance, key))):
+        return ""
+    ended = islice(_entries(materializations(instance, key)), _PAGE_EVENTS)
+    return max(ended, key=lambda it: it[1]["to_cut"], default=("", {}))[0]
+
+
 def _last_begun(
     context: dg.AssetExecutionContext, key: dg.AssetKey, *, before: str = ""
 ) -> tuple[str, _Entry]:

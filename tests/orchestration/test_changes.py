@@ -3,6 +3,7 @@
 # No postponed annotations: Dagster refuses a step's own as text.
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import ConfigError, CutNotFoundError, LockError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.changes import CHANGES_ENTRY
+from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.lake import Lake, open_lake
 from tests.support.sink_values import applied, column, delete, insert, table_schema, update
@@ -93,6 +96,23 @@ def test_k3_an_asset_takes_each_change_once(instance: dg.DagsterInstance, tmp_pa
             consumer.run()
         instance.wipe_assets([KEY])
         assert sorted(consumer.run()) == [("insert", 2), ("insert", 3), ("insert", 7)]
+
+
+def test_k3_f162_the_run_that_an_assets_next_changes_follow_is_not_deleted(
+    instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    """A person has reported a materialization since, which has no run."""
+    sink = DeltaSink(source="shop", config=SinkConfig(lake_path=tmp_path / "lake"))
+    consumer = Consumer(instance, tmp_path / "lake")
+    with sink.lock():
+        applied(sink, 1, (ORDERS, [insert(id=1, n=1), insert(id=2, n=2)], 10))
+        assert consumer.run() == [("insert", 1), ("insert", 2)]
+        instance.report_runless_asset_event(dg.AssetMaterialization(KEY))
+        for run_id in instance.get_run_ids():
+            instance.add_run_tags(run_id, {SOURCE_TAG: "shop"})
+        delete_old_runs(instance, source="shop", retention=timedelta(0), translator=CdcTranslator())
+        applied(sink, 2, (ORDERS, [delete(id=1, n=1)], 20))
+    assert consumer.run() == [("delete", 1)]
 
 
 def test_k3_what_was_begun_is_found_or_goes_on(

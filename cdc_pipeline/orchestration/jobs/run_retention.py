@@ -6,7 +6,8 @@ Rules:
 - Only finished runs of the source's own jobs are deleted.
 - The run of the cursor stays, and those of the newest event of each asset of the source, and of
   each partition of its snapshots and backfills: the next run reads the first, and Dagster's pages
-  show the others. So a table that seldom changes keeps what is known of it.
+  show the others. So a table that seldom changes keeps what is known of it. So does the run that
+  an asset's next `cdc_changes` follow.
 - A run's file of events is removed with it: SQLite does not shrink a file whose rows are deleted.
 """
 
@@ -18,6 +19,7 @@ from typing import Final
 
 import dagster as dg
 
+from cdc_pipeline.orchestration.changes import run_of_bookmark
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 
@@ -55,6 +57,7 @@ def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTrans
     run_ids = {entry.run_id for entry in cursors_of(instance, source, translator).history(1)}
     newest = instance.get_latest_materialization_events(instance.get_asset_keys())
     run_ids |= {event.run_id for event in newest.values() if event is not None}
+    run_ids |= {run_of_bookmark(instance, key) for key in newest}
     for key in (translator.snapshot_key(source), translator.backfill_key(source)):
         by_partition = instance.event_log_storage.get_latest_storage_id_by_partition(
             key, dg.DagsterEventType.ASSET_MATERIALIZATION
