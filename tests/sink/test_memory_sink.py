@@ -26,7 +26,7 @@ RULES: dict[str, list[dict[str, Any]]] = {
     ],
     "history": [
         {"tables": ["shop.plain", "shop.copied"], "mode": "changelog"},
-        {"tables": ["shop.pair"], "mode": "history", "track": ["c"]},
+        {"tables": ["shop.pair"], "mode": "history", "track": ["c"], "name": "{schema}.tracked"},
         {"mode": "history", "name": "{schema}.{table}"},
     ],
     "changelog": [{"mode": "changelog", "name": "{schema}.{table}"}],

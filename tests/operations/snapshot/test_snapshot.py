@@ -3,6 +3,8 @@ server's SELECT says (K17, K19)."""
 
 from __future__ import annotations
 
+import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,19 +29,21 @@ from tests.operations.snapshot.writer import KEYS, Writer
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
+from tests.support.crash_children import run_child
 from tests.support.delta_reader import Row, chosen_rows, is_open, lives
 from tests.support.kills import AtPoint, killed_at
 
 pytestmark = pytest.mark.spark
 
-# Each run goes on where the one before was killed: among chunks, in a chunk's own batch, and among
-# the tables that take their places. `tests/operations/test_long_operations.py` has the other
-# points, `tests/lake/storage/test_snapshot_verify_backfill.py` a process that is killed.
+# Each run goes on where the one before was killed: among chunks, in a chunk's own batch (by night
+# the whole process), and among the tables that take their places.
+# `tests/operations/test_long_operations.py` has the other points.
 KILLS = (
     "snapshot_chunks/snapshot_chunks",
     "snapshot_chunks/after_record",
     "snapshot_swapping/between_merges",
 )
+PROCESS_KILLED_AT = "snapshot_chunks/after_record"
 
 
 def project(
@@ -59,6 +63,7 @@ def project(
         "snapshot": {"chunk_rows": chunk_rows},
         "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
     }
+    (folder / "config.json").write_text(json.dumps(document), encoding="utf-8")
     return PipelineConfig.model_validate(document)
 
 
@@ -95,9 +100,15 @@ class Lake:
         assert self.rows(table, columns, where) == expected, table
 
 
-@pytest.mark.whole
+@pytest.mark.parametrize(
+    "process_killed_at",
+    [
+        pytest.param("", marks=pytest.mark.whole),
+        pytest.param(PROCESS_KILLED_AT, marks=pytest.mark.nightly),
+    ],
+)
 def test_k17_killed_again_and_again_under_constant_writes(
-    mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
+    mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path, process_killed_at: str
 ) -> None:
     """A mirror, its soft deletes and a history in one load; ADD COLUMN comes among its chunks."""
     server, database = mysql_server, mysql_database
@@ -113,13 +124,25 @@ def test_k17_killed_again_and_again_under_constant_writes(
     config = project(
         server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}]
     )
-    cursors = DeltaCursorStore(tmp_path / "cursors", source="bank")
     resumed = Resumed()
+
+    def of_a_new_process() -> DeltaCursorStore:
+        return DeltaCursorStore(tmp_path / "cursors", source="bank")
+
     with Writer(server, database, "ah", seed=17, pause_s=0.2) as writer:
         writer.wait_for(5)
         for kill in KILLS:
-            with killed_at(kill):
-                take_snapshot(config, cursors=cursors)
+            if kill == process_killed_at:
+                done = run_child(
+                    [str(tmp_path / "config.json"), str(tmp_path / "cursors"), kill],
+                    environment={},
+                    folder=tmp_path,
+                    module="tests.operations.snapshot.crash_child",
+                )
+                assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
+            else:
+                with killed_at(kill):
+                    take_snapshot(config, cursors=of_a_new_process())
             if kill == KILLS[0]:
                 (found,) = operations_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
@@ -128,6 +151,7 @@ def test_k17_killed_again_and_again_under_constant_writes(
                 assert 0 < found.percent < 100
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
             writer.wait_for(5)
+        cursors = of_a_new_process()
         report = take_snapshot(config, cursors=cursors, observer=resumed)
         writer.wait_for(5)
         again = repair(config, cursors=cursors, table=f"{database}.a", where="id >= 0")
