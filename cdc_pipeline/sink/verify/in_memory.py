@@ -343,7 +343,7 @@ def differences(sides: ComparisonSql, rows: pa.Table) -> pa.Table:
     """The keys that differ, and those that changed, as `ComparisonResult.folder` has them. Of each
     key that there is, `rows` has every row of both sides.
     """
-    rows = rows.take(pc.sort_indices(rows, sort_keys=[("_seq", "ascending", "at_start")]))
+    rows = rows.take(pc.array_sort_indices(rows.column("_seq"), null_placement="at_start"))
     in_source = rows.column("_in_source").to_numpy()
     weights = rows.column("_weight").to_numpy()
     (keys,) = _identities(sides, [rows])
