@@ -300,11 +300,7 @@ class _Executed:
 
     def _state(self, text: str) -> Any:
         parsed = parse_gtid_set(text, "mariadb" if self._is_mariadb else "mysql")
-        return (
-            MariadbGtidSet(parsed.last, is_state=True)
-            if isinstance(parsed, MariadbGtidSet)
-            else parsed
-        )
+        return parsed.by_server() if isinstance(parsed, MariadbGtidSet) else parsed
 
     def _fold(self) -> None:
         if self._folded is None:

@@ -81,6 +81,10 @@ class MariadbGtidSet:
         """The last GTID of each domain, after which a dump starts."""
         return MariadbGtidSet(_positions(self.last)) if self.is_state else self
 
+    def by_server(self) -> MariadbGtidSet:
+        """As a state: it contains nothing of servers that it does not name."""
+        return MariadbGtidSet(self.last, is_state=True)
+
     def highest(self) -> MariadbGtidSet:
         """The highest number of each domain, as a position."""
         by_number = dict(sorted(self.last.items(), key=lambda entry: entry[1]))

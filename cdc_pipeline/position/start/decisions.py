@@ -167,10 +167,11 @@ def stay(context: StartContext) -> StartDecision:
         position = position.by_offset
         notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
     check_same_log(source, position, pipeline_name=cursor.source)
-    if not by_offset:
+    if by_offset:
+        source.validate_position(position.by_offset)
+    else:
         position = _without_deleted_domains(context)
-    source.validate_position(position.by_offset if by_offset else position)
-    if not by_offset:
+        source.validate_position(position)
         _check_nothing_is_passed_over(source, position.gtid_set, position)
     return _from_cursor(context, position, notes, by_offset=by_offset)
 

@@ -298,16 +298,17 @@ def _first_commit(chunks: Chunks, *, t_us: int) -> _Found:
         TransactionPass,  # loads compiled code, so only when a journal is read
     )
 
-    grouping, earlier = TransactionPass(), 0
+    grouping, follows_others = TransactionPass(), False
     with closing(chunks):
         for chunk in chunks:
             starts = grouping.apply(chunk).starts
             rows = starts[chunk.events["commit_ts_us"][starts] >= t_us]
             if len(rows):
                 first = int(np.min(rows))
-                return _Found(place_of(chunk, first), bool(earlier or (starts < first).any()))
-            earlier += len(starts)
-    return _Found(None, bool(earlier))
+                follows_others |= bool((starts < first).any())
+                return _Found(place_of(chunk, first), follows_others)
+            follows_others |= len(starts) > 0
+    return _Found(None, follows_others)
 
 
 def locate_gtid_set(

@@ -17,7 +17,7 @@ Rules:
   length and creation time. The next read records one.
 - A purged journal cannot be compared; then GTID sets decide (`source.live.log_positions`), within
   one numbering: journals of another base name, or a log that ends before the cursor's number, were
-  numbered anew, so that their changes would have lower seqs than the lake's rows.
+  renumbered, so that their changes would have lower seqs than the lake's rows.
 
 Rules of a log in which reading goes on by GTID set (a GTID can be used twice):
 - A set says which numbers were executed, and not what they did. A server that was reset or set back
@@ -105,7 +105,7 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
 
 def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> None:
     """JournalMissingError: the journal is listed, and its file is gone; SourceIdentityError: it is
-    shorter, was created at another time, or has another event there, or the log is numbered anew;
+    shorter, was created at another time, or has another event there, or the log was renumbered;
     ServerUnreachableError, MissingGrantError.
     """
     sizes = {info.journal: info.size_bytes for info in source.journals(since=position)}

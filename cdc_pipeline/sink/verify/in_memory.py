@@ -63,7 +63,7 @@ Parts: TypeAlias = Iterable[pa.Table]
 
 
 class _ReadParts(Iterable[pa.Table]):
-    """Read anew whenever they are wanted."""
+    """Read again whenever they are wanted."""
 
     def __init__(self, read: Callable[[], Iterator[pa.Table]]) -> None:
         self._read = read

@@ -322,8 +322,7 @@ class ArchiveThenLive(LiveSource):
         wanted = self._set(gtid_set)
         numbers = [info.number for info in self._archive.journals() if info.number <= last]
         for number in reversed(numbers):
-            listed = self._set(self._archive.head(number).previous_set or "")
-            if not log_positions.behind(wanted, self._preceding(number), listed):
+            if not log_positions.behind(wanted, self._preceding(number), self._listed(number)):
                 return number
         raise JournalMissingError(
             "the server has purged transactions that follow the start, and the archive does not "
@@ -338,6 +337,9 @@ class ArchiveThenLive(LiveSource):
 
     def _preceding(self, number: int) -> Any:
         return self._set(preceding_set(self._archive.head(number)))
+
+    def _listed(self, number: int) -> Any:
+        return self._set(self._archive.head(number).previous_set or "")
 
     def _locate(self, gtid_set: str, number: int) -> Position:
         """The place in the journal that only transactions outside the set follow."""
@@ -387,9 +389,9 @@ class ArchiveThenLive(LiveSource):
         before = self._set("")
         for number in range(first, last + 1):
             self._check_server(number)
-            preceding = self._set(self._archive.head(number).previous_set or "")
+            preceding = self._listed(number)
             if isinstance(preceding, MariadbGtidSet):  # numbers grow by server, if at all
-                preceding = MariadbGtidSet(preceding.last, is_state=True)
+                preceding = preceding.by_server()
             lost = before.subtract(preceding)
             # A domain may have been deleted from the log; where none is left, the log was reset.
             if isinstance(lost, MariadbGtidSet) and preceding:

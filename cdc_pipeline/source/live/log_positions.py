@@ -238,7 +238,7 @@ def contains(flavor: Flavor, outer: str, inner: str) -> bool:
     """
     end, start = _set(inner, flavor), _set(outer, flavor)
     if isinstance(end, MariadbGtidSet):  # of another server, a lower number may come later
-        start = MariadbGtidSet(start.position().last, is_state=True)
+        start = start.position().by_server()
     return bool(inner) and not end.subtract(start)
 
 

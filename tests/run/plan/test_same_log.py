@@ -98,15 +98,7 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
             assert f"cursor set {config.name} --from latest" in str(stopped.value.next_step)
 
     # The way out that the error names.
-    change = plan_set(config, cursors=cursors, to="latest", who="a test")
-    assert "restored to an earlier state" in change.consequences[0]
-    apply_set(config, cursors=cursors, change=change)
-    write(server)
-    after = capture(config, cursors=cursors).cursor
-    assert isinstance(after, CursorState)
-    assert after.epoch == 2
-    assert (after.journal, after.offset) == server.end_position()
-    assert after.last_event is not None
+    _begun_again(config, cursors, server, epoch=2, why="restored to an earlier state")
 
 
 def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
@@ -172,16 +164,22 @@ def test_k1_f147_journals_of_another_numbering_are_another_log_and_the_cursor_be
 
 
 def _begun_again(
-    config: PipelineConfig, cursors: MemoryCursorStore, server: Server, *, epoch: int
+    config: PipelineConfig,
+    cursors: MemoryCursorStore,
+    server: Server,
+    *,
+    epoch: int,
+    why: str = "is not the one that the cursor",
 ) -> None:
     """As the error says."""
     change = plan_set(config, cursors=cursors, to="latest", who="a test")
-    assert "is not the one that the cursor" in change.consequences[0]
+    assert why in change.consequences[0]
     apply_set(config, cursors=cursors, change=change)
     write(server)
     after = capture(config, cursors=cursors).cursor
     assert isinstance(after, CursorState)
     assert (after.epoch, after.journal, after.offset) == (epoch, *server.end_position())
+    assert after.last_event is not None
 
 
 @pytest.mark.mariadb
