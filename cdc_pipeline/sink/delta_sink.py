@@ -239,13 +239,19 @@ class _DeltaTables:
                     read = min(read, 0 if of_cut is None else of_cut.table_version)
                 remove_old_log_files(self._paths.table(name), log, read=read)
 
-    def publish(self, cut: Cut) -> CdcError | None:
+    def publish(self, cut: Cut, check_lock: Callable[[], None]) -> CdcError | None:
         if self._config.publish is None:
             return None
         from cdc_pipeline.sink.maintain.publish import publish
 
-        newest, session = self.over_maintenance, self._spark.session
-        return publish(self._paths, self._config, cut, newest=newest, session=session)
+        return publish(
+            self._paths,
+            self._config,
+            cut,
+            newest=self.over_maintenance,
+            session=self._spark.session,
+            check_lock=check_lock,
+        )
 
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int

@@ -272,7 +272,7 @@ class Sink:
         1000, and cuts whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
-        self.unpublished = self._tables.publish(cut)
+        self.unpublished = self._tables.publish(cut, self._check_locked)
         if not self._has_begun and is_object(self.paths.lake):
             return  # these are requests, and the next batch makes them
         for folder in self._staged():

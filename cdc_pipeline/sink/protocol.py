@@ -148,7 +148,7 @@ class Tables(Protocol):
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Remove what only earlier states need, now that a cut names the present one."""
 
-    def publish(self, cut: Cut) -> CdcError | None:
+    def publish(self, cut: Cut, check_lock: Callable[[], None]) -> CdcError | None:
         """Show a cut to readers by SQL, if they are not shown it yet; return why that failed."""
 
     def content_of(

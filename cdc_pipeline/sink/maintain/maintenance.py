@@ -197,10 +197,18 @@ def _publish(this: _Round) -> None:
     """Raises PublicationError: a catalog refuses views, or does not answer."""
     if this.config.publish is None:
         return
-    with suppress(LockError), _writer_lock(this.paths, this.lock_wait_s):  # else a run does it
+    with suppress(LockError), _writer_lock(this.paths, this.lock_wait_s) as check:  # else a run
         newest, session = partial(over_maintenance, this.paths), this.spark.session
         cut = state.last_cut(this.paths) or this.cut
-        error = publish(this.paths, this.config, cut, newest=newest, session=session, again=True)
+        error = publish(
+            this.paths,
+            this.config,
+            cut,
+            newest=newest,
+            session=session,
+            check_lock=check,
+            again=True,
+        )
         if error is not None:
             raise error
 
@@ -329,11 +337,12 @@ def _spare_what_is_read(this: _Round, due: _Due, done: TableMaintenance) -> None
 
 
 @contextmanager
-def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
+def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[Callable[[], None]]:
     """Wait for a run that is writing. Raise LockError if that takes too long."""
     with ExitStack() as locks:
-        wait_for_lock(lambda: locks.enter_context(writer_lock(paths.lock)), wait_s=lock_wait_s)
-        yield
+        yield wait_for_lock(
+            lambda: locks.enter_context(writer_lock(paths.lock)), wait_s=lock_wait_s
+        )
 
 
 def _wait_for_disk(paths: LakePaths, due: _Due) -> None:

@@ -69,6 +69,7 @@ def publish(
     *,
     newest: Callable[[Cut], Cut],
     session: Callable[[], SparkSession],
+    check_lock: Callable[[], None],
     again: bool = False,
 ) -> PublicationError | None:
     """Show a cut to the readers that are not shown it yet, or to all `again`; return the last
@@ -77,6 +78,7 @@ def publish(
     Args:
         newest: the cut with each table at its newest version, if only maintenance lies between.
         session: starts Spark, which only a catalog needs.
+        check_lock: raises if the source is no longer locked, and precedes each change (K16).
     """
     asked = config.publish
     assert asked is not None
@@ -100,13 +102,14 @@ def publish(
                 if name not in cut.cursor.suspended
             }
             if kind == "duckdb":
-                _write_file(paths, asked, cut)
+                _write_file(paths, asked, cut, check_lock)
             else:
                 if shown is not None:
                     shown.settings = ""
                     _remember(paths, memory)
                 known = cut.tables.keys() | (shown.tables.keys() if shown is not None else ())
-                _to_catalog(new_session(session()), paths, asked, cut, known)
+                shows = new_session(session())
+                _to_catalog(shows, paths, asked, cut, known, check_lock)
             memory.kinds[kind] = _Published(
                 cut=cut.batch_number, settings=settings, at_us=now_us(), tables=versions
             )
@@ -154,7 +157,9 @@ def replaces_files(path: Path, version: int, at_us: int, *, retention_us: int) -
     return read is not None and present is not None and not set(read.names) <= set(present.names)
 
 
-def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
+def _write_file(
+    paths: LakePaths, asked: PublishConfig, cut: Cut, check_lock: Callable[[], None]
+) -> None:
     assert asked.duckdb is not None
     schema, of_ours = asked.database, f" of {_publisher(paths)}; "
     with suppress(FileNotFoundError), asked.duckdb.open("rb") as file:
@@ -170,16 +175,23 @@ def _write_file(paths: LakePaths, asked: PublishConfig, cut: Cut) -> None:
     text = f"-- cut {cut.batch_number}{of_ours}replaces the schema {schema}\n"
     text += "".join(f"{statement};\n" for statement in statements)
     reach("before_published")
+    check_lock()
     replace_file(asked.duckdb, text.encode())
 
 
 def _to_catalog(
-    session: SparkSession, paths: LakePaths, asked: PublishConfig, cut: Cut, known: Collection[str]
+    session: SparkSession,
+    paths: LakePaths,
+    asked: PublishConfig,
+    cut: Cut,
+    known: Collection[str],
+    check_lock: Callable[[], None],
 ) -> None:
     """`known`: tables that views may be of."""
     own = [f"{table_at(paths.table(table))} VERSION AS OF " for table in known]
 
     def run(statement: str) -> list[Any]:
+        check_lock()
         return session.sql(statement).collect()
 
     def fill(database: str) -> None:

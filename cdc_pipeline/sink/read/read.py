@@ -19,6 +19,7 @@ from uuid import uuid4
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.sink.spark.own_session import is_remote
 from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
 from cdc_pipeline.text.table_names import split_table_name
@@ -126,7 +127,7 @@ def _duckdb_name(name: str) -> str:
 def _duckdb_table(path: Path, version: int) -> str:
     # In a URL: the kernel misreads a plain path that is not ASCII.
     text = str(path)
-    url = f"file://{quote(text)}" if path.is_absolute() else text.replace("s3a://", "s3://", 1)
+    url = text.replace("s3a://", "s3://", 1) if is_object(path) else f"file://{quote(text)}"
     literal = "'" + url.replace("'", "''") + "'"
     return f"delta_scan({literal}, version => {version})"
 

@@ -8,11 +8,16 @@ import pytest
 from deltalake import DeltaTable
 
 import cdc_pipeline
+from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.sink_config import PublishConfig
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.read import view_statements
 from tests.support.object_store import Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
+from tests.support.sink_values import applied, column, table_schema
 
 
 def test_k26_a_reader_knows_nothing_of_the_database(
@@ -61,3 +66,19 @@ def test_a_folder_is_opened_alike(tmp_path: Path) -> None:
     assert cdc_pipeline.open_lake(tmp_path).storage_options() == {}
     with pytest.raises(CdcError):
         cdc_pipeline.open_lake(tmp_path).cuts("shop")
+
+
+def test_f171_duckdb_is_shown_a_lake_in_a_bucket(store: Store, tmp_path: Path) -> None:
+    """By `sink.publish`, and by the statements of `cuts sql`."""
+    asked = PublishConfig.model_validate({"database": "live", "duckdb": tmp_path / "live.sql"})
+    config = store.sink_config().model_copy(update={"publish": asked})
+    sink = DeltaSink(source="shop", config=config)
+    with sink.lock():
+        cut = applied(sink, 1, (table_schema("d.t", [column("id", Kind.INT32)], "id"), [], 1))
+        sink.cleanup(cut)
+    assert sink.unpublished is None
+    place = str(config.lake_path).replace("s3a://", "s3://")
+    (view,) = view_statements(sink.paths, cut, dialect="duckdb")
+    assert f"delta_scan('{place}/d/t', version => " in view
+    shown = (tmp_path / "live.sql").read_text(encoding="utf-8")
+    assert view.partition(" AS ")[2] in shown

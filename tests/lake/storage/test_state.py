@@ -11,7 +11,9 @@ import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import event_ordinals
+from cdc_pipeline.config.sink_config import PublishConfig
 from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.paths import LakePaths, list_numbers, replace_file
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.staged_file import verify
@@ -19,10 +21,14 @@ from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.lake.test_prepared import T, park, rows_of
 from tests.lake.writers import wait_until_lost
+from tests.sink.maintain.test_publish import Catalog
+from tests.support.kills import AtPoint
 from tests.support.object_store import Store
 from tests.support.sink_values import (
+    applied,
     cursor_at,
     decoded,
     head_of,
@@ -133,6 +139,52 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(
     sink.paths.lock.write_text('{"released": true}')
     with sink.lock():
         assert sink.discard_unrecorded() == 0, "nothing was staged without the lease"
+
+
+@pytest.mark.parametrize("kind", ["catalog", "duckdb"])
+def test_k16_f170_who_has_lost_the_lease_shows_readers_no_older_cut(
+    store: Store,
+    skipped_waits: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """Readers by SQL are shown cuts in a catalog, or by a file on a disk, which no condition of the
+    store's protects: a run that was paused while it published would take the newer cut back."""
+    told, file = list[str](), tmp_path / "live.sql"
+
+    class Watched(Catalog):
+        def sql(self, statement: str) -> Catalog:
+            told.append(statement)
+            return super().sql(statement)
+
+    catalog = Watched()
+    monkeypatch.setattr("cdc_pipeline.sink.maintain.publish.new_session", lambda given: given)
+    monkeypatch.setattr(SparkProvider, "session", lambda _: catalog)
+    there = {"catalog": True} if kind == "catalog" else {"duckdb": str(file)}
+    asked = PublishConfig.model_validate({"database": "live", **there})
+    config = store.sink_config(lease_s=60).model_copy(update={"publish": asked})
+    sink = DeltaSink(source="shop", config=config)
+    done = list[int]()
+
+    def lose_the_lease() -> None:
+        sink.paths.lock.write_text('{"host": "thief", "lease_s": 3600}')
+        assert sink._lock_check is not None
+        wait_until_lost(sink._lock_check)
+        done.append(len(told))
+        if kind == "duckdb":
+            file.write_text("of the next holder")
+
+    def publish_late() -> None:
+        with sink.lock():
+            cut = applied(sink, 1, (T, [insert(id=1, s="v", e="b")], 1))
+            with listening(AtPoint("before_published", lose_the_lease)):
+                sink.cleanup(cut)
+
+    with pytest.raises(LockError, match="has lost the lease"):
+        publish_late()
+    assert done == [len(told)], "nothing more is told to the catalog"
+    assert kind == "catalog" or file.read_text() == "of the next holder"
 
 
 def test_k16_a_paused_writer_sets_no_file_back(lake: Path) -> None:
