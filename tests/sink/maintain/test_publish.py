@@ -221,7 +221,14 @@ def test_k15_while_one_kind_of_readers_is_not_shown_again_nothing_is_known_of_bo
     (paths.state / "published.json").write_text("{")
 
     def show() -> PublicationError | None:
-        return publish(paths, sink, cut, newest=lambda it: it, session=lambda: None, check_lock=lambda: None)  # type: ignore[arg-type,return-value]  # fmt: skip
+        return publish(
+            paths,
+            sink,
+            cut,
+            newest=lambda newest: newest,
+            session=lambda: None,  # type: ignore[arg-type,return-value]
+            check_lock=lambda: None,
+        )
 
     assert show() is not None, "there is no session"
     assert published_versions(paths) is None
@@ -295,7 +302,14 @@ def test_k16_f160_what_another_source_has_published_is_left_as_it_is(
             applied(sink, number, (schema, [insert(id=number)], number))
         paths, cut = sink.paths, find_cut(sink.paths)
         config = configs[sinks.index(sink)]
-        return publish(paths, config, cut, newest=lambda it: it, session=lambda: catalog, check_lock=lambda: None)  # type: ignore[arg-type,return-value]  # fmt: skip
+        return publish(
+            paths,
+            config,
+            cut,
+            newest=lambda newest: newest,
+            session=lambda: catalog,  # type: ignore[arg-type,return-value]
+            check_lock=lambda: None,
+        )
 
     for number in (1, 2):
         assert show(sinks[0], number, items) is None
