@@ -275,7 +275,7 @@ class MemoryTables:
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Every version is kept."""
 
-    def publish(self, cut: Cut, check_lock: Callable[[], None]) -> CdcError | None:  # noqa: ARG002
+    def publish(self, cut: Cut, check_lock: Callable[[], None]) -> CdcError | None:
         """Nobody reads these by SQL."""
         return None
 
