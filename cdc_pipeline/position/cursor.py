@@ -189,11 +189,14 @@ class OpenXa(FrozenModel):
 
 
 class CursorPlace(StoredPosition):
-    """`last_event` and `last_transaction` verify that the log is still the same (K24)."""
+    """`last_event` and `last_transaction` verify that the log is still the same (K24),
+    `cut_published_at_us` that the lake is (K3); 0: it was written after no cut, or says nothing.
+    """
 
     version: Literal[5] = _FORMAT
     source: str
     batch_number: int = Field(ge=0)
+    cut_published_at_us: int = 0
     flavor: Flavor
     server_id: int
     server_uuid: str = ""

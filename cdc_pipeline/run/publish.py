@@ -52,7 +52,9 @@ class Publisher:
         notes: Sequence[Note] = (),
     ) -> None:
         """Move the cursor alone, over a part of the log that changes no target."""
-        shown = cursor_metadata(interval, None, ddl, notes)
+        shown, cut = cursor_metadata(interval, None, ddl, notes), self.sink.last_cut()
+        at_us = 0 if cut is None else cut.published_at_us
+        cursor = cursor.model_copy(update={"cut_published_at_us": at_us})
         self.cursors.write(cursor, {**shown, **(metadata or {})})
 
     def move_to_cut(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> None:

@@ -59,14 +59,16 @@ def next_cut(
                 left = left.model_copy(update={"needs_snapshot": True})
             states[name] = _suspended(last, left)
             notes.append(note_of(name, left))
+    at_us = now_us()
+    own = {"targets": dict(sorted(states.items())), "cut_published_at_us": at_us}
     new = Cut(
         source=record.source,
         batch_number=record.batch_number,
         kind=record.kind,
-        published_at_us=now_us(),
+        published_at_us=at_us,
         source_time_us=record.source_time_us,
         interval=record.interval,
-        cursor=record.cursor_after.model_copy(update={"targets": dict(sorted(states.items()))}),
+        cursor=record.cursor_after.model_copy(update=own),
         tables=dict(sorted(tables.items())),
         ddl=record.ddl,
         notes=tuple(notes),

@@ -6,9 +6,9 @@ Rules:
   log of another server, under a later epoch.
 - A cursor with a higher batch number than the last cut means that the lake was restored or
   replaced: the run stops.
-- A short cursor (`position/short_cursor.py`) has its missing parts from the last cut if that is the
-  one it was written after. Another cut of its number means, later in the log, that the lake was
-  replaced: its state at the cursor is unknown, and the run stops.
+- A cursor knows which cut it was written after. Another cut of its number means, later in the log,
+  that the lake was replaced: its state at the cursor is unknown, and the run stops. A short cursor
+  (`position/short_cursor.py`) has its missing parts from its own cut alone.
 - Which cursor it is has been decided before (form, source, an event of a run and of no partition,
   not wiped): see `orchestration/cursor_store.py`. This table resolves every disagreement; the
   reason goes into the plan, the report and the event of the cursor that is written:
@@ -24,7 +24,7 @@ Rules:
       batch n, earlier in the log           n         moved to cut n: only `cursor set` goes back,
                                                       by a cut
       batch n, same place, other contents   n         moved to cut n; the reason says what differs
-      batch n, later, short, another cut's  n         stops: replaced
+      batch n, later, another cut's         n         stops: replaced
       batch n, same place or later          n         the cursor
 """
 
@@ -87,7 +87,8 @@ def reconcile(stored: StoredCursor | None, cut: Cut | None) -> Reconciled:
             cut.cursor, f"the cursor was before the cut of its own number, {cut.batch_number}", True
         )
     cursor = whole_cursor(stored, cut.cursor)
-    if cursor is None and stored.sort_key != cut.cursor.sort_key:
+    is_its_own = cursor is not None and stored.cut_published_at_us in (0, cut.published_at_us)
+    if not is_its_own and stored.sort_key != cut.cursor.sort_key:
         raise _replaced(stored, cut)
     differing = _differing(stored if cursor is None else cursor, cut.cursor)
     if cursor is None or differing:

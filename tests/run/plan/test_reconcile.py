@@ -1,15 +1,23 @@
 """Cursor against cut (K3): every line of the decision table."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cdc_pipeline
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Cut, Interval
+from cdc_pipeline.operations.cursor.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.position.cursor import (
     CursorState,
+    MemoryCursorStore,
     OpenXa,
     ShortCursor,
     StoredCursor,
@@ -19,7 +27,9 @@ from cdc_pipeline.position.cursor import (
 )
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.short_cursor import short_document
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.run.publish import Publisher
 
 
 def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorState:
@@ -265,3 +275,61 @@ def test_k3_a_short_cursor_behind_is_moved_to_the_cut() -> None:
     cut = _with_targets(_cut(4, 900), "a.b")
     assert reconcile(_short(), cut).cursor == cut.cursor
     assert reconcile(_short(), _with_targets(_cut(3, 900), "a.b")).emit
+
+
+# -- cursors of other lakes ------------------------------------------------------------------------
+
+
+def test_k3_f172_a_cursor_later_than_another_cut_of_its_number_stops(tmp_path: Path) -> None:
+    """A lake of the same source with as many cuts, whose runs wrote the same cursor."""
+
+    def lake(name: str) -> PipelineConfig:
+        return PipelineConfig.model_validate(
+            {
+                "name": "shop",
+                "source": {"kind": "archive", "directory": SHOP_DIRECTORY / "journals"},
+                "tables": {"include": ["shop.orders"]},
+                "sink": {"lake_path": tmp_path / name},
+            }
+        )
+
+    def rows(name: str) -> int:
+        found: int = cdc_pipeline.read(tmp_path / name, "shop.orders").read_all().num_rows
+        return found
+
+    capture(lake("one"), cursors=MemoryCursorStore(), bound=cdc_pipeline.bound_of(transactions=40))
+    cursors = MemoryCursorStore(source="shop")
+    capture(lake("other"), cursors=cursors, bound=cdc_pipeline.bound_of(transactions=80))
+    assert rows("one") < rows("other")
+    with pytest.raises(LakeStateError, match="after another cut of its number") as caught:
+        capture(lake("one"), cursors=cursors)
+    assert "cursor rebuild shop --yes" in caught.value.next_step
+    change = plan_rebuild(lake("one"), cursors=cursors, who="a person")
+    apply_rebuild(lake("one"), cursors=cursors, change=change)
+    capture(lake("one"), cursors=cursors)
+    capture(lake("other"), cursors=MemoryCursorStore())
+    assert rows("one") == rows("other")
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+@pytest.mark.parametrize(("written_us", "stops"), [(0, False), (7, False), (8, True)])
+def test_k3_f172_a_later_cursor_is_of_the_cut_that_it_was_written_after(
+    is_short: bool, written_us: int, stops: bool
+) -> None:
+    cut = _with_targets(_cut(3), "a.b").model_copy(update={"published_at_us": 7})
+    update = {"offset": 900, "cut_published_at_us": written_us}
+    later = cut.cursor.model_copy(update=update)
+    stored = _stored(later, cut) if is_short else later
+    if stops:
+        with pytest.raises(LakeStateError, match="after another cut of its number"):
+            reconcile(stored, cut)
+    else:
+        assert reconcile(stored, cut).cursor == later
+
+
+def test_k3_f172_a_cursor_that_moves_alone_names_the_cut_that_is_there() -> None:
+    cut, cursors = _cut(3).model_copy(update={"published_at_us": 7}), MemoryCursorStore()
+    sink: Any = SimpleNamespace(last_cut=lambda: cut)
+    Publisher(sink, cursors).move(_cursor(3, 900), cut.interval)
+    assert cursors.cursor is not None
+    assert cursors.cursor.cut_published_at_us == 7
