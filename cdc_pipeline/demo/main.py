@@ -24,7 +24,8 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CaptureReport
 from cdc_pipeline.run.wiring import build_sink
-from cdc_pipeline.sink.read.rows import small_rows
+from cdc_pipeline.sink.delta.replay import readable_state
+from cdc_pipeline.sink.read.rows import open_rows, reader_of
 
 _log = logging.getLogger(__name__)
 
@@ -129,8 +130,8 @@ def _checks(config: PipelineConfig, now: SourceStatus) -> list[TableCheck]:
         table = f"shop.{header['table']}"
         columns = [column["name"] for column in header["columns"]]
         path, version = sink.paths.table(table), versions.get(table, -1)
-        rows = small_rows(path, version, columns=columns)
-        rows = sink.read_rows(table, *columns) if rows is None else rows
+        opened = open_rows(path, readable_state(path, version), columns=columns)
+        rows = reader_of(table, opened.schema, opened.batches()).read_all()
         checks.append(
             TableCheck(
                 table=table,

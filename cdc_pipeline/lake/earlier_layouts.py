@@ -3,7 +3,7 @@ and keys, and the values that an ADD COLUMN gave to existing rows.
 
 These rows stay as they are: `_cdc_absent` names columns as they were called then, a change belongs
 to the row that it had by the key of that time, and a new column is NULL. What the changes leave can
-be derived only with all three (`sink/verify/sides.py`).
+be derived only with all three (`sink/verify/changelog.py`).
 
 Rules:
 - The list of values follows the columns: renamed, widened and dropped with them.

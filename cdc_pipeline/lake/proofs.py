@@ -49,7 +49,6 @@ class TableProof(FrozenModel):
     current, last: the pass under way, and the last whole one that settled all keys, or that found
         differences.
     unsettled: keys that the newest whole pass left open.
-    rows_too_wide: with so many rows the table does not fit in memory whole.
     reason, given_up: why it is not proved: `verify` does not compare it; or its last comparison
         could not be made, which is tried again in its turn. "" if it is.
     done_at_us: when its turn ended last.
@@ -64,7 +63,6 @@ class TableProof(FrozenModel):
     current: TablePass | None = None
     last: TablePass | None = None
     unsettled: int = 0
-    rows_too_wide: int | None = None
     reason: str = ""
     given_up: str = ""
     done_at_us: int = 0
@@ -84,10 +82,6 @@ class TableProof(FrozenModel):
     def proved(self) -> TablePass | None:
         """The last whole pass, if all was equal."""
         return None if self.last is None or self.last.counts else self.last
-
-    def is_wide(self, rows: int | None) -> bool:
-        """Whether it does not fit in memory whole; `rows`: that it has now, if known."""
-        return self.rows_too_wide is not None and (rows is None or rows >= self.rows_too_wide)
 
     def is_stale(self, now_us: int, age_max_s: float) -> bool:
         since_us = self.known_since_us if self.last is None else self.last.began_at_us

@@ -16,6 +16,7 @@ from typing import Final
 
 _MEANINGFUL: Final = frozenset("\\'\"`${}")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9 _.,:;/+=@#-]")  # replaced one by one
+_CODE: Final = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
 def quoted(name: str) -> str:
@@ -24,6 +25,11 @@ def quoted(name: str) -> str:
 
 def text_literal(text: str) -> str:
     return "'" + _NOT_PLAIN.sub(_code, text) + "'"
+
+
+def text_of_literal(literal: str) -> str:
+    """What `text_literal` has rendered."""
+    return _CODE.sub(lambda code: chr(int(code[1] or code[2], 16)), literal[1:-1])
 
 
 def _code(match: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ Rules:
 - A check changes nothing and captures nothing. It reads the lake and, in some cases, the server's
   statistics. Only `verify` compares rows with the source; its report supplies the count and
   checksum results (`checks_of`).
-- Checks that need no Spark say so, and never start it by accident.
+- Spark starts only for a table that only Spark reads.
 - `passed` is None if a check cannot decide; the text gives the reason. That is not a pass.
 """
 
@@ -28,7 +28,8 @@ from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.compare import duplicate_keys, history_intervals
+from cdc_pipeline.sink.verify.scratch import check_scratch
+from cdc_pipeline.sink.verify.whole_table import duplicate_keys, history_intervals
 
 _LAG_MAX_S: Final = 3600.0
 _CURSORS_MAX: Final = 500
@@ -90,33 +91,42 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
 
 
 def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
-    """Each key occurs once among a target's live rows. Starts Spark."""
+    """Each key occurs once among a target's live rows."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not of.spec.key:
         return _result("key_uniqueness", table, None, "the table has no key")
-    duplicates = duplicate_keys(
-        sink.spark.session(),
-        sink.paths.table(table),
-        of.table_version,
-        mode=of.spec.mode,
-        key=of.spec.key,
-    )
+    with check_scratch(sink.paths) as scratch:
+        duplicates = duplicate_keys(
+            sink.spark.session,
+            scratch,
+            sink.paths.table(table),
+            of.table_version,
+            table=table,
+            mode=of.spec.mode,
+            key=of.spec.key,
+        )
     text = f"{duplicates:,} keys occur more than once" if duplicates else "each key occurs once"
     return _result("key_uniqueness", table, not duplicates, text, duplicate_keys=duplicates)
 
 
 def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
     """The versions of each key in a history do not overlap and only the last is current. A gap
-    means that a row was deleted and inserted again: it is counted, and is not a fault. Starts
-    Spark for a large table.
+    means that a row was deleted and inserted again: it is counted, and is not a fault.
     """
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not MODES[of.spec.mode].keeps_versions:
         return _result("interval_continuity", table, None, "the table is not a history")
-    path = sink.paths.table(table)
-    figures = history_intervals(sink.spark.session, path, of.table_version, key=of.spec.key)
+    with check_scratch(sink.paths) as scratch:
+        figures = history_intervals(
+            sink.spark.session,
+            scratch,
+            sink.paths.table(table),
+            of.table_version,
+            table=table,
+            key=of.spec.key,
+        )
     passed = Intervals(**figures).is_continuous
     text = (
         "{versions:,} versions of {keys:,} keys follow each other"

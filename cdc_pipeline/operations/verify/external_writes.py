@@ -29,7 +29,7 @@ from cdc_pipeline.sink.verify.compare import (
     compare,
     read_differences,
 )
-from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.targets.targets import targets_at
 
 _RESTORED_NOTE = "restored"
@@ -60,7 +60,7 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
         return change
     target = targets_at(context.config, cut).by_name[write.table]
     recorded = recorded_of(target)
-    sides = ComparisonSql(
+    sides = ComparisonSides(
         target=recorded,
         columns=tuple(column.name for column in recorded.spec.columns),
         key=target.spec.key,
@@ -69,13 +69,7 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
         source_version=cut.tables[write.table].table_version,
     )
     try:
-        comparison = compare(
-            sink.spark.session,
-            sides,
-            context.scratch.rows(),
-            folder=context.scratch.new_folder(),
-            fixed=context.config.sink.spark.settings,
-        )
+        comparison = compare(context.start, sides, context.scratch.rows(), scratch=context.scratch)
     except CdcError as error:  # columns were changed: the table can be restored all the same
         return change.model_copy(update={"what": f"{what}; {error.got}"})
     counts = {kind: count for kind, count in comparison.counts.items() if kind in DIFFERENCES}
@@ -85,7 +79,7 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
 
 def displayed(
     context: VerifyContext,
-    sides: ComparisonSql,
+    sides: ComparisonSides,
     found: ComparisonResult,
     kinds: Sequence[Kind],
     already: int = 0,
@@ -128,7 +122,7 @@ def put_back(context: VerifyContext, tables: Sequence[str], batch: AdminBatch) -
     return batch.publish(kind="repair", targets=states, notes=notes)
 
 
-def _display(sides: ComparisonSql, rows: pa.Table) -> tuple[Difference, ...]:
+def _display(sides: ComparisonSides, rows: pa.Table) -> tuple[Difference, ...]:
     names = {f"c{at}": sides.target.spec.columns[at].name for at in sides.key_positions}
     return tuple(
         Difference(

@@ -44,9 +44,10 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.rows import SMALL_ROWS
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
-from cdc_pipeline.sink.verify.in_memory import KeyUse
+from cdc_pipeline.sink.verify.differences import KeyUse
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
-from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.sink.verify.sides import ComparisonSides
+from cdc_pipeline.sink.verify.tables import StartSpark
 from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets, targets_at
@@ -71,7 +72,7 @@ class Reading:
         shards: values of the shard column, of all source tables of the target.
     """
 
-    sides: ComparisonSql
+    sides: ComparisonSides
     rows: StoredRows
     ranges: int
     unreadable: int
@@ -162,6 +163,11 @@ class VerifyContext:
     captures: Captures
     on_step: Callable[[Step], None]
     may_start_spark: bool = True
+
+    @property
+    def start(self) -> StartSpark:
+        """Spark, for what only it reads."""
+        return self.sink.spark.session if self.may_start_spark else None
 
 
 class TableReading:
@@ -386,14 +392,14 @@ class TableReading:
         # behind.
         return at.seq(before.cursor.epoch) + 2 * SNAPSHOT_SEQS - 1
 
-    def _sides(self, rows: SourceRows, after: SourceState) -> ComparisonSql:
+    def _sides(self, rows: SourceRows, after: SourceState) -> ComparisonSides:
         target = rows.target
         recorded = recorded_of(target)
         supplied = set(rows.supplied_columns)
         shape, shard = target.spec.shape, None
         if shape is not None and shape.shard_column:
             shard = shape.shard_column, self._shard(self._source_table, target)
-        return ComparisonSql(
+        return ComparisonSides(
             target=recorded,
             columns=tuple(
                 column.name for column in recorded.spec.columns if column.name in supplied

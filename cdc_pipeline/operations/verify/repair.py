@@ -44,10 +44,10 @@ from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.read import Reading, VerifyContext
 from cdc_pipeline.operations.verify.report import Difference
 from cdc_pipeline.run.admin_batch import AdminBatch
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
-from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, highest_seq, read_differences
-from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, read_differences
+from cdc_pipeline.sink.verify.sides import ComparisonSides
+from cdc_pipeline.sink.verify.whole_table import highest_seq
 
 _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a snapshot
 
@@ -122,7 +122,7 @@ def apply_repair(
     the source has moved on since: compare again. Raises LakeStateError: too many rows differ;
     SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    sink, sides, target = context.sink, reading.sides, reading.target
+    sides, target = reading.sides, reading.target
     rows = read_differences(sides, found, reading.proved, limit=_ROWS_MAX + 1)
     if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
@@ -135,7 +135,7 @@ def apply_repair(
     batch = RepairBatch(locked)
     if not batch.is_at(reading.after):
         return None
-    first = batch.first_place(_there(sink, sides, rows, batch))
+    first = batch.first_place(_there(context, sides, rows, batch))
     staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
     locked.rows.add_staged(staged, target)
     counts = +Counter(
@@ -150,21 +150,21 @@ def apply_repair(
 
 
 def _there(
-    sink: DeltaSink, sides: ComparisonSql, rows: pa.Table, batch: RepairBatch
+    context: VerifyContext, sides: ComparisonSides, rows: pa.Table, batch: RepairBatch
 ) -> Iterator[int | None]:
     """Seqs at the batch's position that rows of the lake have, the last one among them. Rows
     deleted from a mirror leave no place behind, so that only rows with the same keys matter.
     """
     low, high = batch.seq, batch.last_seq
     if not sides.key or MODES[sides.target.spec.mode].keeps_past:
-        yield highest_seq(sink.spark.session(), sides, low=low, high=high)
+        yield highest_seq(context.start, context.scratch, sides, low=low, high=high)
         return
     seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
     yield from (int(seq) for seq in seqs if low <= seq <= high)
 
 
 def _staged(
-    sides: ComparisonSql, rows: pa.Table, *, base: int, first: int, ts_us: int
+    sides: ComparisonSides, rows: pa.Table, *, base: int, first: int, ts_us: int
 ) -> StagedRows:
     """`base`: seq of the place; `first`: number of the first row there."""
     kinds = np.array(rows.column("_kind").to_pylist())

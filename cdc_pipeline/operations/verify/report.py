@@ -83,7 +83,6 @@ class TableVerified(FrozenModel):
         stale: rows of the lake that are older images of those: they differ, and no repair can fix
             them.
         rounds: how often the source was read.
-        by_spark: whether Spark compared the rows, and not this process.
         repaired: keys by action; `repaired_keys` names those that differed before.
     """
 
@@ -112,7 +111,6 @@ class TableVerified(FrozenModel):
     rounds: int = 0
     partial: bool = False
     sampled: bool = False
-    by_spark: bool = False
     intervals: Intervals | None = None
     foreign: ExternalChange | None = None
     repaired: dict[str, int] = Field(default_factory=dict)

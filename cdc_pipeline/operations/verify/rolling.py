@@ -68,8 +68,8 @@ from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.read.rows import SMALL_ROWS
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind, TooLargeError
-from cdc_pipeline.sink.verify.in_memory import next_keys
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
+from cdc_pipeline.sink.verify.parts import next_keys
 from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.targets import targets_at
 
@@ -254,15 +254,7 @@ class _Run:
             if isinstance(error, NotByRangeError) and name not in self._whole:
                 self._whole.add(name)
                 return False  # it is tried whole, before any other
-            count = None
-            if isinstance(error, TooLargeError):
-                count = self._row_count(name, self._context.captures.source_state().cut)
-            may_be_smaller = self._range_rows > _FIRST_ROWS or not proof.is_wide(count)
-            if isinstance(error, TooLargeError) and may_be_smaller:
-                self._range_rows = max(_FIRST_ROWS, self._range_rows // 5)
-                proof = proof.model_copy(update={"rows_too_wide": count or 0})
-            else:
-                proof = self._given_up(name, proof, error.what)
+            proof = self._given_up(name, proof, error.what)
         except Exception as error:
             if isinstance(error, CdcError) and not is_of_one_table(error):
                 raise
@@ -300,8 +292,6 @@ class _Run:
     ) -> TableProof:
         rows = min(self._rows_left(), self._range_rows)
         count = None if proof.after else self._row_count(name, before.cut)
-        if proof.is_wide(count):
-            count = None
         if name in self._whole:
             most, rows = self._whole_rows()
             if count is not None and rows < count <= most:
@@ -352,7 +342,6 @@ class _Run:
             known_since_us=proof.known_since_us,
             last=ended if is_result else proof.last,
             unsettled=ended.unsettled,
-            rows_too_wide=proof.rows_too_wide,
             done_at_us=now_us(),
         )
 

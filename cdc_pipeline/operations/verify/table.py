@@ -43,7 +43,7 @@ from cdc_pipeline.sink.verify.compare import (
     keys_found,
     read_differences,
 )
-from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.targets.targets import Targets
 
 ROUNDS_MAX: Final = 6
@@ -62,7 +62,7 @@ class KeySlice:
     kinds: tuple[Kind, ...]
 
     @property
-    def sides(self) -> ComparisonSql:
+    def sides(self) -> ComparisonSides:
         return self.reading.sides
 
     @property
@@ -89,7 +89,6 @@ class RoundsResult:
     unreadable: int = 0
     stale: int = 0
     rounds: int = 0
-    by_spark: bool = False
     different: list[KeySlice] = field(default_factory=list)
     unsettled: KeySlice | None = None
     last: tuple[Reading, ComparisonResult] | None = None
@@ -200,7 +199,6 @@ class TableComparison:
             if pending is not None:
                 request = self._request_for(pending)
             reading, found = self._round(request, pending, reading)
-            settled.by_spark |= found.by_spark
             if settled.last is None:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
@@ -252,14 +250,13 @@ class TableComparison:
             keys = {**keys, "wanted": scratch.rows()}
             keys["wanted"].add(pa.table([*request.keys.values()], names=reading.sides.keys))
         comparison = compare(
-            self._context.sink.spark.session if self._context.may_start_spark else None,
+            self._context.start,
             reading.sides,
             reading.rows,
-            folder=scratch.new_folder(),
+            scratch=scratch,
             keys=keys,
             after_seq=reading.after_seq,
             sampled=reading.sampled,
-            fixed=self._context.config.sink.spark.settings,
         )
         return reading, comparison
 

@@ -55,8 +55,9 @@ from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.read.rows import SMALL_BYTES
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, count_strays, history_intervals
+from cdc_pipeline.sink.verify.compare import DIFFERENCES
 from cdc_pipeline.sink.verify.scratch import verify_lock
+from cdc_pipeline.sink.verify.whole_table import count_strays, history_intervals
 from cdc_pipeline.targets.targets import targets_at
 
 _LOCK_WAIT_S: Final = 900.0
@@ -326,7 +327,6 @@ class _Verification:
             **{name: sum(getattr(part, name) for part in parts) for name in _SUMMED},
             partial=reading.after.cut.cursor.targets[name].partial,
             sampled=self._options.share < 1,
-            by_spark=any(part.by_spark for part in parts),
             intervals=intervals,
             repaired=dict(repaired.counts),
             repaired_keys=tuple(repaired.keys[: self._options.keys_shown])
@@ -340,16 +340,16 @@ class _Verification:
         context, sides = self._context, reading.sides
         strays, intervals = 0, None
         if sides.shard is not None and self._options.share >= 1:
-            strays = count_strays(
-                context.sink.spark.session,
+            strays = count_strays(context.start, context.scratch, sides, reading.shards)
+        if MODES[table.spec.mode].keeps_versions:
+            figures = history_intervals(
+                context.start,
+                context.scratch,
                 sides.path,
                 sides.version,
-                sides.shard[0],
-                reading.shards,
+                table=sides.target.table,
+                key=table.spec.key,
             )
-        if MODES[table.spec.mode].keeps_versions:
-            spark, key = context.sink.spark.session, table.spec.key
-            figures = history_intervals(spark, sides.path, sides.version, key=key)
             intervals = Intervals(**figures)
         return strays, intervals
 

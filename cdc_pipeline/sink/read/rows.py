@@ -1,4 +1,4 @@
-"""Read the rows of Delta tables in Arrow, without a JVM: file by file, or small tables whole.
+"""Read the rows of Delta tables in Arrow, without a JVM, file by file.
 
 Rules:
 - What this module does not know is an error that names Spark, never fewer or other rows: a version
@@ -15,6 +15,7 @@ Value Serialization", "Per-file Statistics".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -34,16 +35,12 @@ from cdc_pipeline.lake.parquet import may_pass
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
-from cdc_pipeline.sink.delta.replay import TableState, file_name, table_state
+from cdc_pipeline.sink.delta.replay import TableState, file_name
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
 SMALL_ROWS: Final = 500_000
 SMALL_BYTES: Final = 64 << 20
-# A dictionary's few bytes can stand for many, so that they are counted as they are decoded.
-_DECODED_BYTES_MAX: Final = 4 * SMALL_BYTES
-_SMALL_BATCH_ROWS: Final = 1024
 _BATCH_ROWS: Final = 16_384
-_FILES_MAX: Final = 100
 _WHOLE_FILE_BYTES: Final = 8 << 20  # up to it one request of a store reads the file
 _READER_VERSION_MAX: Final = 3
 _FEATURES: Final = frozenset(
@@ -148,66 +145,32 @@ def open_rows(
     return TableRows(path, pa.schema(wanted), filters, schema, adds)
 
 
-def small_rows(
-    path: Path,
-    version: int,
-    *,
-    columns: Collection[str] | None = None,
-    values: tuple[str, pa.Array] | None = None,
-    any_size: bool = False,
-) -> pa.Table | None:
-    """All rows of `open_rows` if it can read them and they are few, else None: Spark reads them, or
-    says why a file cannot be read. `values`: only the rows that have one of them in this column;
-    their files must be small, unless `any_size`. Raises LakeStateError: a file of the log, or of
-    deletion vectors, is damaged.
-    """
-    state = table_state(path, version, files_max=None if any_size else _FILES_MAX)
-    try:
-        if state is None:
-            return None
-        opened = open_rows(path, state, columns=columns, filters=_within(values))
-    except SparkNeededError:
-        return None
-    row_count, size_bytes = opened.known_size()
-    is_small = row_count is not None and row_count <= SMALL_ROWS and size_bytes <= SMALL_BYTES
-    if not (is_small or any_size):
-        return None
-    parts, room_bytes = [opened.schema.empty_table()], _DECODED_BYTES_MAX
-    try:
-        batches = opened.batches(_SMALL_BATCH_ROWS if values is None else _BATCH_ROWS)
-        for part in batches if values is None or len(values[1]) else ():
-            if values is not None:
-                is_wanted = pc.is_in(part.column(values[0]), value_set=values[1])
-                part = part.filter(is_wanted)  # noqa: PLW2901
-            room_bytes -= part.nbytes
-            if room_bytes < 0:
-                return None
-            parts.append(part)
-    except (OSError, pa.ArrowException):
-        return None
-    return pa.concat_tables(parts)
-
-
 def reader_of(table: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> pa.RecordBatchReader:
     """Of the rows of a table. Reading raises LakeStateError: a data file is damaged."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        try:
+        with read_errors(table):
             for part in parts:
                 yield from part.to_batches()
-        except (OSError, pa.ArrowException) as error:
-            raise LakeStateError(
-                "a data file of the table cannot be read",
-                table=table,
-                got=f"{type(error).__name__}: {error}",
-                next_step="restore it from a backup of the lake, or take a new snapshot of the "
-                "table",
-            ) from None
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _within(values: tuple[str, pa.Array] | None) -> Filters | None:
+@contextmanager
+def read_errors(table: str) -> Iterator[None]:
+    """Raises LakeStateError: a data file is damaged."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise LakeStateError(
+            "a data file of the table cannot be read",
+            table=table,
+            got=f"{type(error).__name__}: {error}",
+            next_step="restore it from a backup of the lake, or take a new snapshot of the table",
+        ) from None
+
+
+def values_within(values: tuple[str, pa.Array] | None) -> Filters | None:
     """What leaves files out by their bounds."""
     if values is None or not len(values[1]) or values[1].null_count:
         return None

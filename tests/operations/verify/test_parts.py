@@ -57,7 +57,7 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.verify.sides import ComparisonSql
+from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS
 from tests.support.sink_values import cursor_at, interval_of
 
@@ -138,13 +138,13 @@ def found(*rows: tuple[str, int, int | None, int]) -> pa.Table:
     )  # fmt: skip
 
 
-def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> ComparisonSql:
+def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> ComparisonSides:
     listed = tuple(
         TargetColumn(name=name, delta_type="int")
         for name in ("id", "v", "dropped")[: max(2, len(columns))]
     )
     target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=listed, key=key))
-    return ComparisonSql(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
+    return ComparisonSides(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
 
 
 def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes() -> None:

@@ -44,7 +44,7 @@ from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.read import rows as read_rows
 from cdc_pipeline.sink.verify import scratch
-from cdc_pipeline.sink.verify.compare import DIFFERENCES, TooLargeError
+from cdc_pipeline.sink.verify.compare import DIFFERENCES
 from tests.servers import Server
 from tests.support.captures import here, live
 from tests.support.xa_session import XaSession
@@ -619,32 +619,7 @@ def test_k17_a_table_that_is_only_whole_is_not_too_large_because_others_are_tiny
 
 
 @ONE_SERVER
-def test_ranges_that_are_refused_get_smaller_and_count(
-    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[int] = []
-    verified = rolling.TableComparison.verify
-
-    def refusing(comparison: Any, after: Any) -> Any:
-        result = verified(comparison, after)
-        read.append(comparison.rows_read)
-        if comparison.rows_read > 20:
-            raise TooLargeError("too many bytes")
-        return result
-
-    monkeypatch.setattr(rolling, "_RANGE_ROWS_MAX", 200)
-    monkeypatch.setattr(rolling, "_FIRST_ROWS", 20)
-    monkeypatch.setattr(rolling.TableComparison, "verify", refusing)
-    lake = start("numbers", each_run={"rows": 400})
-    assert lake.run().rows == 20
-    assert read == [200, 40, 20]
-    proof = lake.proofs.tables[lake.name("numbers")]
-    assert proof.current is not None
-    assert not proof.given_up
-
-
-@ONE_SERVER
-def test_what_only_spark_reads_is_told_and_is_not_too_wide(
+def test_what_only_spark_reads_is_told(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = start("codes", each_run={"rows": 100_000})
@@ -654,17 +629,15 @@ def test_what_only_spark_reads_is_told_and_is_not_too_wide(
         prove(lake.config, cursors=lake.cursors)
     proof = lake.proofs.tables[lake.name("codes")]
     assert "the features sparks, which only Spark reads here" in proof.unproved
-    assert proof.rows_too_wide is None
     lake.run()
     assert lake.proofs.tables[lake.name("codes")].proved is not None
 
 
-@pytest.mark.parametrize("kind", [NotFollowedError, TooLargeError])
 def test_a_table_that_leaves_the_cut_meanwhile_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refusing(*_: object) -> None:
-        raise kind("it is no longer followed")
+        raise NotFollowedError("it is no longer followed")
 
     cut = SimpleNamespace(tables={})
     nothing: Any = SimpleNamespace(clear=lambda: None, write=lambda _: None)
@@ -801,36 +774,6 @@ def test_a_whole_read_is_bounded_by_rows_and_by_seconds(
     run.proofs, run._spent = Proofs(rows_at_once=rows_at_once), spent
     run._clock_s = lambda: float(now_s)
     assert run._whole_rows() == expected
-
-
-@ONE_SERVER
-def test_a_table_that_is_too_wide_to_be_whole_is_not_read_again_for_nothing(
-    start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is tried again once it has fewer rows."""
-    lake = start("codes", each_run={"rows": 100_000})
-    lake.only_whole("codes")
-    whole: list[int] = []
-    compared = rolling._Run._settled
-
-    def settled(run: Any, name: str, request: Any, before: Any) -> Any:
-        result = compared(run, name, request, before)
-        whole.append(request.next.rows)
-        if len(whole) == 1:
-            raise TooLargeError("too many bytes")
-        return result
-
-    monkeypatch.setattr(rolling._Run, "_settled", settled)
-    for _ in range(3):
-        lake.run()
-        assert len(whole) == 1
-        ((name, wide),) = lake.proofs.tables.items()
-        assert "not proved" in wide.summary
-    update = {"rows_too_wide": 1_000}
-    proof_file(lake.paths).write(Proofs(tables={name: wide.model_copy(update=update)}))
-    lake.run()
-    assert len(whole) == 2
-    assert lake.proofs.tables[name].proved is not None
 
 
 @ONE_SERVER

@@ -19,9 +19,13 @@ from hypothesis import strategies as st
 from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes, write_vectors
 from cdc_pipeline.sink.delta.replay import readable_state
-from cdc_pipeline.sink.read import rows
 from cdc_pipeline.sink.read.read import table_frame
-from cdc_pipeline.sink.read.rows import open_rows, small_rows
+from cdc_pipeline.sink.read.rows import open_rows
+
+
+def whole(path: Path, version: int, **how: Any) -> pa.Table:
+    opened = open_rows(path, readable_state(path, version), **how)
+    return pa.concat_tables([opened.schema.empty_table(), *opened.batches()])
 
 
 @pytest.mark.spark
@@ -50,14 +54,10 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
         spark.sql(statement)
     for version in range(1, 8):
         expected = table_frame(spark, path, version=version).toArrow()
-        read = small_rows(path, version)
-        assert read is not None
+        read = whole(path, version)
         assert read.column_names == expected.column_names
         assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
-    some = small_rows(path, 7, columns=["b", "none"])
-    assert some is not None
-    assert some.column_names == ["b"]
-    assert small_rows(path, 99) is None
+    assert whole(path, 7, columns=["b", "none"]).column_names == ["b"]
 
     # Another table, whose files have their partitions' values in the log alone.
     parted = tmp_path / "parted"
@@ -71,8 +71,7 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
     )
     for columns in (None, ["p"], ["id", "t/x"]):
         expected = table_frame(spark, parted).select(*(columns or "*")).toArrow()
-        read = small_rows(parted, 1, columns=columns)
-        assert read is not None
+        read = whole(parted, 1, columns=columns)
         assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
     some_rows = open_rows(
         parted, readable_state(parted, 1), filters=[("p", "=", 7), ("id", ">", 1)]
@@ -181,15 +180,3 @@ def test_a_file_that_cannot_have_a_key_is_not_opened(tmp_path: Path) -> None:
     opened = open_rows(tmp_path / "t", state, filters=[("id", "in", [3, 25])])
     assert opened.known_size()[0] == 20
     assert sorted(value for part in opened.batches() for value in part["id"].to_pylist()) == [3, 25]
-
-
-def test_k25_values_that_a_dictionary_repeats_count_as_often_as_they_stand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_deltalake(tmp_path / "t", pa.table({"v": ["x" * 100_000] * 100}))
-    monkeypatch.setattr(rows, "_DECODED_BYTES_MAX", 11_000_000)
-    read = small_rows(tmp_path / "t", 0)
-    assert read is not None
-    assert read.num_rows == 100
-    monkeypatch.setattr(rows, "_DECODED_BYTES_MAX", 9_000_000)
-    assert small_rows(tmp_path / "t", 0) is None

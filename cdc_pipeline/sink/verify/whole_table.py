@@ -1,0 +1,158 @@
+"""Questions of a whole table of the lake, whatever its size: its rows are read part by part."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.config.modes import MODES, Mode
+from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN, END_COLUMN, START_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
+from cdc_pipeline.sink.read.row_hashes import RowHasher
+from cdc_pipeline.sink.read.row_numbers import live_rows, number_rows
+from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.sides import ComparisonSides
+from cdc_pipeline.sink.verify.tables import StartSpark, VersionRows, version_rows
+
+_KEYS_HELD_MAX: Final = 4 << 20
+_HASHES: Final = ("_hash_a", "_hash_b")
+
+
+def count_strays(
+    start: StartSpark, scratch: Scratch, sides: ComparisonSides, values: Collection[str]
+) -> int:
+    """How many rows of a merged table have a shard column with none of `values`."""
+    assert sides.shard is not None
+    column, strays = sides.shard[0], 0
+    known = pa.array(sorted(values), pa.string())
+    for rows in _of_sides(start, scratch, sides, [column]).batches():
+        is_known = pc.is_in(rows.column(column), value_set=known)
+        strays += len(rows) - int(np.count_nonzero(is_known.to_numpy()))
+    return strays
+
+
+def highest_seq(
+    start: StartSpark, scratch: Scratch, sides: ComparisonSides, *, low: int, high: int
+) -> int | None:
+    """The highest place within [low, high] at which a row was written, or a version ended."""
+    ends = SINK_MODES[sides.target.spec.mode].seq_columns
+    least, most = (pa.scalar(Decimal(seq), SEQ_TYPE) for seq in (low, high))
+    highest = None
+    for rows in _of_sides(start, scratch, sides, ends).batches():
+        for seqs in rows.columns:
+            within = pc.and_(pc.greater_equal(seqs, least), pc.less_equal(seqs, most))
+            last = pc.max(seqs.filter(within)).as_py()
+            highest = highest if last is None else max(int(last), highest or 0)
+    return highest
+
+
+def duplicate_keys(
+    start: StartSpark,
+    scratch: Scratch,
+    path: Path,
+    version: int,
+    *,
+    table: str,
+    mode: Mode,
+    key: Sequence[str],
+) -> int:
+    """Keys in more than one row that represents a row of the source; 0 for a changelog."""
+    spec = MODES[mode]
+    if spec.rows_are_changes:
+        return 0
+    columns = [*key, DELETED_COLUMN, END_COLUMN]
+    rows = version_rows(start, scratch, path, version, table=table, columns=columns)
+    duplicates = 0
+    for part in _by_key(rows, key):
+        live = live_rows(part, spec)
+        keys = number_rows(live.select(_HASHES), ["", ""])
+        duplicates += int(np.count_nonzero(np.bincount(keys) > 1))
+    return duplicates
+
+
+def history_intervals(
+    start: StartSpark,
+    scratch: Scratch,
+    path: Path,
+    version: int,
+    *,
+    table: str,
+    key: Sequence[str],
+) -> dict[str, int]:
+    """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
+    begin), not_ended (current versions that another follows), gaps (versions that end before the
+    next begins).
+    """
+    columns = [*key, START_COLUMN, END_COLUMN]
+    rows = version_rows(start, scratch, path, version, table=table, columns=columns)
+    counts = Counter[str]()
+    for part in _by_key(rows, key):
+        counts.update(_intervals(part))
+    return dict(counts)
+
+
+def _of_sides(
+    start: StartSpark, scratch: Scratch, sides: ComparisonSides, columns: Collection[str]
+) -> VersionRows:
+    table = sides.target.table
+    return version_rows(start, scratch, sides.path, sides.version, table=table, columns=columns)
+
+
+def _by_key(rows: VersionRows, key: Sequence[str]) -> Iterator[pa.Table]:
+    """All rows, those of a key in one part, with two hashes of it in its place: no two keys have
+    the same two.
+    """
+    passes = 1 + (rows.rows or rows.size_bytes) // _KEYS_HELD_MAX
+    for number in range(passes):
+        held = [_hashed(rows.schema.empty_table(), key)]
+        for part in rows.batches():
+            hashed = _hashed(part, key)
+            if passes > 1:
+                places = hashed.column(_HASHES[1]).to_numpy() % np.uint64(passes)
+                hashed = hashed.filter(pa.array(places == number))
+            held.append(hashed)
+        yield pa.concat_tables(held)
+
+
+def _hashed(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    hashes = RowHasher(len(rows)).take(rows.column(name) for name in key)
+    others = rows.drop_columns(list(key))
+    for name, lane in zip(_HASHES, hashes.T, strict=True):
+        others = others.append_column(name, pa.array(np.ascontiguousarray(lane)))
+    return others
+
+
+def _intervals(rows: pa.Table) -> dict[str, int]:
+    both = [rows.column(name) for name in (START_COLUMN, END_COLUMN)]
+    places = pa.concat_arrays([column.combine_chunks() for column in both]).drop_null().unique()
+    places = places.take(pc.sort_indices(places))
+    start, end = (
+        pc.fill_null(pc.index_in(column, value_set=places), -1).to_numpy() for column in both
+    )
+    keys = number_rows(rows.select(_HASHES), ["", ""])
+    # Of two that begin at the same place the current one comes last.
+    order = np.lexsort((np.where(end < 0, len(places), end), start, keys))
+    keys, start, end = keys[order], start[order], end[order]
+    following = np.full(len(rows), -1, np.int64)  # where the next version of the key begins
+    following[:-1] = np.where(keys[1:] == keys[:-1], start[1:], -1)
+    ended, followed = end >= 0, following >= 0
+    overlaps = (
+        (ended & ((followed & (end > following)) | (end < start)))
+        | (start < 0)
+        | (followed & (following == start))
+    )
+    return {
+        "versions": len(rows),
+        "keys": len(np.unique(keys)),
+        "overlaps": int(overlaps.sum()),
+        "not_ended": int((~ended & followed).sum()),
+        "gaps": int((ended & followed & (end < following)).sum()),
+    }
