@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,7 @@ from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
+from cdc_pipeline.sink.verify.constants import constant
 from tests.servers import Server
 
 MODES = SqlModes(ansi_quotes=False, explicit_defaults_for_timestamp=True, time_zone="+00:00")
@@ -284,28 +285,10 @@ def _wanted_type(
 
 
 def read_value(sql: str) -> Any:
-    if sql == "NULL":
-        return None
-    if sql in ("true", "false"):
-        return sql == "true"
-    if match := re.fullmatch(r"CAST\('(.*)' AS (.*)\)", sql):
-        return float(match[1]) if match[2] in ("float", "double") else Decimal(match[1])
-    if match := re.fullmatch(r"X'(.*)'", sql):
-        return bytes.fromhex(match[1])
-    if match := re.fullmatch(r"DATE'(.*)'", sql):
-        return date.fromisoformat(match[1])
-    if match := re.fullmatch(r"TIMESTAMP_NTZ'(.*)'", sql):
-        return datetime.fromisoformat(match[1])
-    if match := re.fullmatch(r"TIMESTAMP'(.*)'", sql):
-        return datetime.fromisoformat(match[1]).astimezone(UTC).replace(tzinfo=None)
-    body = re.fullmatch(r"'((?:[^'\\]|\\.)*)'", sql, re.DOTALL)
-    assert body, sql
-    return re.sub(
-        r"\\u([0-9a-f]{4})|\\(.)",
-        lambda m: chr(int(m[1], 16)) if m[1] else m[2],
-        body[1],
-        flags=re.DOTALL,
-    )
+    value = constant(sql).as_py()
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    return Decimal(value) if type(value) is int else value
 
 
 def selected(
