@@ -3,6 +3,7 @@ a job."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -11,13 +12,18 @@ import pytest
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import MergeError
+from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.definitions import build_definitions, load_checked
 from cdc_pipeline.orchestration.jobs.alerts import Alert, build_alerts
 from cdc_pipeline.orchestration.jobs.plan_job import plan_text
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.report import PlannedTarget
 from tests.orchestration.test_suspended import HELD
 from tests.servers.server import Server
 from tests.support.fake_capture import FakeCapture, cut, plan_of, write_config
+from tests.support.kills import killed_at
 from tests.support.project import Project, follow_server
 
 CURSOR = dg.AssetKey(["shop", "cursor"])
@@ -68,6 +74,31 @@ def test_the_sensor_starts_a_capture_of_what_has_grown_or_is_about_to_be_purged(
         )
     )
     assert _ticked(project, instance).skip_message == "shop_capture is queued or running"
+
+
+def test_k35_f173_the_sensor_starts_a_run_that_tells_what_it_cannot_cure_and_one_that_a_kill_left(
+    project: Project, instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    """Else nothing that acts by itself would: no run fails, and a source at rest is not read."""
+    follow_server(project, mysql_server, f"{mysql_database}.orders", dagster={"sensor": {}})
+    job = build_definitions(project.jobs).resolve_job_def("shop_capture")
+    assert job.execute_in_process(instance=instance).success
+    mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
+    mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1)")
+    cursors = cursors_of(instance, "shop", CdcTranslator()).read()
+    assert isinstance(cursors, CursorState)
+    with killed_at("before_cut"):
+        capture(load_config(project.jobs / "shop.yaml"), cursors=MemoryCursorStore(cursors))
+    assert len(_ticked(project, instance).run_requests) == 1, "a batch is recorded"
+    assert job.execute_in_process(instance=instance).success
+    assert not _ticked(project, instance).run_requests
+
+    shutil.rmtree(project.lake)
+    assert len(_ticked(project, instance).run_requests) == 1
+    assert not job.execute_in_process(instance=instance, raise_on_error=False).success
+    tick = _ticked(project, instance)
+    assert not tick.run_requests, "the run has told it"
+    assert "ahead of the lake" in str(tick.skip_message)
 
 
 def test_the_sensor_is_stopped_unless_it_is_enabled_and_archives_have_none(

@@ -4,7 +4,9 @@ Rules:
 - It asks the server for a plan, as `cdc-pipeline plan` does, and writes nothing.
 - It starts nothing while a capture is queued or running, nor if nothing is unread: little headroom
   with nothing to read means that a suspended table is behind, which a run alone does not change.
-- A server that does not answer is a skipped tick with the error.
+- A batch that a killed run has recorded is a reason, too: the log need not grow again.
+- A server that does not answer is a skipped tick with the error. What a retry does not cure starts
+  a run, which fails where people look, unless the newest one has failed already.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def build_growth_sensor(
             with files_failing(config.sink.lake_path):
                 starts, reason = _reason_to_run(config, context.instance, translator)
         except CdcError as error:
-            return dg.SkipReason(str(error))
+            newest = context.instance.get_runs(dg.RunsFilter(job_name=job_name), limit=1)
+            has_told = any(run.status is dg.DagsterRunStatus.FAILURE for run in newest)
+            starts, reason = not (error.retryable or has_told), str(error)
         if starts:
             context.log.info(reason)
             return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
@@ -88,6 +92,8 @@ def _reason_to_run(
     settings = config.dagster.sensor
     cursors = cursors_of(instance, config.name, translator)
     capture_plan = plan(config, cursors=cursors, bound="end_of_log")
+    if capture_plan.unfinished_batch is not None:
+        return True, f"batch {capture_plan.unfinished_batch} is recorded but unfinished"
     unread = f"{capture_plan.bytes_between:,} bytes are unread"
     if capture_plan.bytes_between >= settings.unread_bytes:
         return True, unread
