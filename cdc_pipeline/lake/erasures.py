@@ -14,8 +14,9 @@ Rules:
 - In another server's log, or another numbering, whose places say nothing about this one's, the
   commit time decides (`Erasure.reach`). A lake that is numbered for itself may read either: there a
   journal is of this numbering if numbers and times of creation have one order.
-- A key is its values: a column is found by its name, or if it was renamed since by its place in the
-  key. An erasure is of one source table, under each name that it had, up to the rename.
+- A key is its values, of columns that are followed by what the schema history knows of their names
+  (`Erasure.keys`). What lies before that is judged by name and place in the key, which must agree.
+- An erasure is of one source table, under each name that it had, up to the rename.
 - A lake beside the pipeline's own gets a copy when it is opened (`copy_erasures`).
 """
 
@@ -48,7 +49,8 @@ _Proof = TypeVar("_Proof", bound=FrozenModel)
 
 class NameBound(FrozenModel):
     """Before which a name was the table's, and since when: seqs, as text, and times at the
-    source. `created_s`: of the journal of `seq`; 0: by then, -1: it is not known.
+    source. `created_s`: of the journal of `seq`; 0: by then, -1: it is not known. `before`: an
+    earlier time in which it was.
     """
 
     seq: str
@@ -56,10 +58,51 @@ class NameBound(FrozenModel):
     created_s: int = 0
     since: str = "0"
     since_us: int = -1
+    before: NameBound | None = None
 
     @property
     def place(self) -> int:
         return int(self.seq)
+
+
+class KeyBound(FrozenModel):
+    """The names of a key's columns right before a place, () of none; those of `is_known` hold since
+    the bound before it, others as far as they say.
+    """
+
+    key: tuple[str, ...]
+    seq: str
+    time_us: int
+    is_known: bool = True
+
+    @property
+    def place(self) -> int:
+        return int(self.seq)
+
+
+class KeyNames(NamedTuple):
+    """Of a key's columns, in its order; `is_known`: of these columns and no others."""
+
+    names: tuple[str, ...]
+    is_known: bool
+
+    def among(self, present: Sequence[str], primary: Sequence[str]) -> tuple[str, ...] | None:
+        """The columns that are the key where a table has the columns `present` and the key
+        `primary`. None: nothing shows them.
+        """
+        by_name = {name.lower(): name for name in present}
+        found = [by_name.get(name.lower()) for name in self.names]
+        if not self.is_known:
+            wanted = {name.lower() for name in self.names}
+            if len(primary) != len(found):
+                return None
+            for at, name in enumerate(primary):
+                if found[at] is None and name.lower() not in wanted:
+                    found[at] = name  # it was renamed since
+                elif found[at] != name:
+                    return None
+        columns = tuple(name for name in found if name is not None)
+        return columns if columns and len(columns) == len(found) else None
 
 
 class ReadJournal(NamedTuple):
@@ -97,7 +140,7 @@ class Erasure(FrozenModel):
     Attributes:
         request: HMAC of what was asked for: the same command ends the erasure.
         names: each name that the table had; its own up to the end of the log.
-        key: the names of its key columns now.
+        key: the names of its key columns now; `keys`: before each place, newest first.
         salt: in hex.
         digests: HMACs of the keys as the log has them; `masked`: as targets hold them.
         epoch, flavor, server_id, server_uuid: whose places `names` and `position` are; epoch 0:
@@ -111,6 +154,7 @@ class Erasure(FrozenModel):
     request: str = ""
     names: dict[str, NameBound]
     key: tuple[str, ...]
+    keys: tuple[KeyBound, ...] = ()
     salt: str
     digests: tuple[str, ...]
     masked: tuple[str, ...] = ()
@@ -126,27 +170,36 @@ class Erasure(FrozenModel):
     def identity(self) -> ServerIdentity:
         return ServerIdentity(self.flavor, self.server_id, self.server_uuid)
 
-    def reach(self, name: str, journal: ReadJournal) -> Reach:
-        """Which rows of a table of that name it leaves out of a journal."""
-        bound = self.names[name]
+    def reaches(self, name: str, journal: ReadJournal) -> list[tuple[KeyNames, Reach]]:
+        """Which rows of a table of that name it leaves out of a journal, by names of the key."""
+        parts = list(self.stretches(name))
+        is_numbered = self._is_numbered_as([bound for _, bound in parts], journal)
+        return [(key, self._reach(bound, journal, is_numbered)) for key, bound in parts]
+
+    def stretches(self, name: str) -> Iterator[tuple[KeyNames, NameBound]]:
+        bound: NameBound | None = self.names[name]
+        while bound is not None:
+            yield from stretches(bound, self.key, self.keys)
+            bound = bound.before
+
+    def _reach(self, bound: NameBound, journal: ReadJournal, is_numbered: bool) -> Reach:
         since, until = int(bound.since), bound.place
-        if self._is_numbered_as(bound, journal):
+        if is_numbered:
             if journal.epoch != self.epoch:
                 since, until = (with_epoch(seq, journal.epoch) for seq in (since, until))
             return Reach(since=since, until=until)
         return Reach(since_us=bound.since_us, until_us=bound.time_us)
 
-    def _is_numbered_as(self, bound: NameBound, journal: ReadJournal) -> bool:
-        """Whether places of a journal can be compared with a bound."""
+    def _is_numbered_as(self, bounds: Sequence[NameBound], journal: ReadJournal) -> bool:
+        """Whether places of a journal can be compared with bounds."""
         if not self.identity.same_server(journal.identity):
             return False
         if journal.epoch == self.epoch:
             return True
-        places = [(bound.place, bound.created_s, bound.time_us)]
-        if bound.since_us >= 0:
-            places.append((int(bound.since), 0, bound.since_us))
+        places = [(one.place, one.created_s, one.time_us) for one in bounds]
+        places += [(int(one.since), 0, one.since_us) for one in bounds if one.since_us >= 0]
         epoch = epoch_of(self.names[self.table].place)
-        return bound.created_s >= 0 and all(
+        return all(one.created_s >= 0 for one in bounds) and all(
             epoch_of(place[0]) == epoch and journal.agrees(*place) for place in places
         )
 
@@ -219,19 +272,21 @@ def _hashed(values: pa.Array, salt: bytes) -> pa.Array:
     return hashed(distinct.dictionary, salt).take(distinct.indices)
 
 
-def key_columns(
-    key: Sequence[str], present: Sequence[str], primary: Sequence[str]
-) -> tuple[str, ...] | None:
-    """The columns that are the key where a table has the columns `present`, by their names; those
-    that had another name by their places in its key. None: neither tells.
-    """
-    by_name = {name.lower(): name for name in present}
-    wanted = {name.lower() for name in key}
-    rest = [name for name in primary if name.lower() not in wanted]
-    missing = [name for name in key if name.lower() not in by_name]
-    if missing and len(missing) != len(rest):
-        return None
-    return tuple(by_name[name.lower()] if name.lower() in by_name else rest.pop(0) for name in key)
+def stretches(
+    bound: NameBound, key: tuple[str, ...], keys: Sequence[KeyBound]
+) -> Iterator[tuple[KeyNames, NameBound]]:
+    """What `bound` spans, newest first, and the names that a key has there."""
+    is_known = False  # what came after the newest place of `keys`
+    for one in keys:
+        if one.place <= int(bound.since):
+            break
+        if one.place < bound.place:
+            begin = {"since": one.seq, "since_us": one.time_us}
+            yield KeyNames(key, is_known), bound.model_copy(update=begin)
+            end = {"seq": one.seq, "time_us": one.time_us, "created_s": 0}
+            bound = bound.model_copy(update=end)
+        key, is_known = one.key, one.is_known
+    yield KeyNames(key, is_known), bound
 
 
 class Requests(Generic[_Request, _Proof]):

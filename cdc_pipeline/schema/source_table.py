@@ -90,6 +90,13 @@ class ColumnChanges:
         """Of those that stay."""
         return tuple(self.name_after(name) for name in names if name not in self.dropped)
 
+    @property
+    def columns_from(self) -> tuple[tuple[str, str], ...]:
+        """Names that other columns had before, as `Version.columns_from`."""
+        left = {name.lower() for name in (*self.dropped, *self.renamed)}
+        new = [(one.name, "") for one in self.added if one.name.lower() in left]
+        return (*((name, of) for of, name in self.renamed.items()), *new)
+
 
 def column_changes(actions: Iterable[Action], columns: Collection[str]) -> ColumnChanges:
     """`columns`: the table's before the statement."""

@@ -27,16 +27,17 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import IncompleteRowsError, SchemaError
-from cdc_pipeline.lake.erasures import Erasure, Reach, ReadJournal, digests_of, key_columns
+from cdc_pipeline.lake.erasures import Erasure, KeyNames, Reach, ReadJournal, digests_of
 from cdc_pipeline.position.position import ServerIdentity
 
 
 class _Keys:
-    """What was erased of one table, under one of its names, by keys of one width and salt; with
+    """What was erased of one table, under one of its names and those of its key, with one salt; and
     how far that reaches into a journal, since one place or time.
     """
 
-    def __init__(self, reaching: Sequence[tuple[Erasure, Reach]]) -> None:
+    def __init__(self, key: KeyNames, reaching: Sequence[tuple[Erasure, Reach]]) -> None:
+        self._key = key
         self.newest, self._since = reaching[-1]
         self._salt = bytes.fromhex(self.newest.salt)
         seqs: dict[str, int] = {}
@@ -52,10 +53,12 @@ class _Keys:
         self._last_seq = max(seqs.values(), default=-1)
         self._last_us = max(times_us.values(), default=-1)
 
-    def is_behind(self, rows: DecodedRows) -> bool:
-        """Whether all rows are newer than every erasure."""
-        first = int(pc.min(rows.seq).as_py())
-        return not self.covers(first, int(rows.commit_ts_us.min()))
+    def is_apart(self, rows: DecodedRows) -> bool:
+        """Whether all rows are newer than every erasure, or older than what it reaches."""
+        first, last = (int(seq.as_py()) for seq in pc.min_max(rows.seq).values())
+        first_us, last_us = int(rows.commit_ts_us.min()), int(rows.commit_ts_us.max())
+        is_older = last < self._since.since or last_us < self._since.since_us
+        return is_older or not self.covers(first, first_us)
 
     def covers(self, seq: int, time_us: int) -> bool:
         return seq < self._last_seq or time_us <= self._last_us
@@ -63,11 +66,11 @@ class _Keys:
     def images(self, rows: DecodedRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which rows have an erased key before, and after. Raises SchemaError."""
         names = [column.name for column in rows.schema.columns]
-        key = key_columns(self.newest.key, names, rows.schema.key_names)
+        key = self._key.among(names, rows.schema.key_names)
         if key is None:
             raise SchemaError(
-                "rows of this table were erased, and this part of the log has another key: nothing "
-                "shows which rows those are",
+                "rows of this table were erased, and this part of the log has another key, or "
+                "columns that had other names: nothing shows which rows those are",
                 table=rows.schema.full_name,
                 expected=f"a key of {', '.join(self.newest.key)}",
                 got=", ".join(rows.schema.key_names) or "no key",
@@ -113,16 +116,16 @@ class ErasedRows:
 
     def _tables_in(self, journal: tuple[int, int]) -> Mapping[str, Sequence[_Keys]]:
         of = ReadJournal(self._identity, self._epoch, *journal)
-        groups: dict[tuple[str, int, str, int, int], list[tuple[Erasure, Reach]]]
+        groups: dict[tuple[str, KeyNames, str, int, int], list[tuple[Erasure, Reach]]]
         groups = defaultdict(list)
         for one in self._erasures:
             for name in one.names:
-                reach = one.reach(name, of)
-                alike = name, len(one.key), one.salt, reach.since, reach.since_us
-                groups[alike].append((one, reach))
+                for key, reach in one.reaches(name, of):
+                    alike = name, key, one.salt, reach.since, reach.since_us
+                    groups[alike].append((one, reach))
         tables: dict[str, list[_Keys]] = defaultdict(list)
-        for (name, *_), reaching in groups.items():
-            tables[name].append(_Keys(reaching))
+        for (name, key, *_), reaching in groups.items():
+            tables[name].append(_Keys(key, reaching))
         return tables
 
     def __bool__(self) -> bool:
@@ -142,7 +145,7 @@ class ErasedRows:
         for journal in journals if len(rows) else ():
             is_of = True if len(journals) == 1 else self._is_of(journal[0], rows)
             for keys in self._tables_of(journal).get(rows.schema.full_name, ()):
-                if not keys.is_behind(rows):
+                if not keys.is_apart(rows):
                     images = keys.images(rows)
                     before, after = before | images[0] & is_of, after | images[1] & is_of
         touched = before | after

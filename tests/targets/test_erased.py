@@ -18,6 +18,7 @@ from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import IncompleteRowsError, SchemaError
 from cdc_pipeline.lake.erasures import (
     Erasure,
+    KeyBound,
     NameBound,
     copy_erasures,
     digests_of,
@@ -222,12 +223,14 @@ def test_k14_a_composite_key_counts_in_the_order_of_the_key() -> None:
 
 
 def test_k14_another_key_of_old_is_no_reason_to_leave_other_rows_out() -> None:
-    """Names count first, and places in the key for renamed columns alone."""
-    erased = reading(erasure((1,)))
+    """Where columns are followed, names count."""
+    mine = erasure((1,), keys=(KeyBound(key=("id",), seq=str(seq_of(50)), time_us=50_000_000),))
+    erased = reading(mine)
     by_name = rows(replace(ONE, primary_key=(1,)), insert(id=1, name="2"), insert(id=2, name="1"))
     kept, _ = erased.without(by_name)
     assert kept.after.to_pylist() == [{"id": 2, "name": "1"}]
-    pair = reading(erasure((1, "2"), key=("a", "b")))
+    followed = (KeyBound(key=("a", "b"), seq=str(seq_of(50)), time_us=50_000_000),)
+    pair = reading(erasure((1, "2"), key=("a", "b"), keys=followed))
     turned = rows(
         replace(TWO, primary_key=(0, 2)), insert(a=1, b="2", v=0), insert(a=2, b="1", v=0)
     )
@@ -236,6 +239,48 @@ def test_k14_another_key_of_old_is_no_reason_to_leave_other_rows_out() -> None:
     with pytest.raises(SchemaError, match="another key"):
         erased.without(none)
     assert erased.without(rows(replace(RENAMED, primary_key=()), insert(no=1, name="x"), at=50))
+
+
+def key_bound(at: int, *key: str, is_known: bool = True) -> KeyBound:
+    return KeyBound(key=key, seq=str(seq_of(at)), time_us=at * 1_000_000, is_known=is_known)
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["its log", "another log"])
+def test_k14_f163_a_key_is_its_columns_whatever_they_are_called(epoch: int) -> None:
+    """(a, b) was (b, a) up to 30, and (b, old) up to 20, in the order of the key."""
+    keys = key_bound(45, "a", "b"), key_bound(30, "b", "a"), key_bound(20, "b", "old")
+    erased = reading(erasure((7, 8), key=("a", "b"), keys=keys), epoch=epoch, server_id=6 + epoch)
+    for at, first, second in ((40, "a", "b"), (25, "b", "a"), (10, "b", "old")):
+        columns = [column(name, Kind.INT32) for name in sorted({"a", first, second})]
+        schema = table_schema("shop.person", columns, first, second)
+        rest = dict.fromkeys(schema.column_names, 0)
+        given = rows(schema, *(insert(**rest | {first: one, second: 15 - one}) for one in (7, 8)),
+                     at=at)  # fmt: skip
+        given = replace(given, commit_ts_us=np.array([at] * 2) * 10**6)
+        kept, _ = erased.without(given)
+        assert kept.after.column(first).to_pylist() == [8], at
+
+
+@pytest.mark.parametrize(
+    ("key", "columns"),
+    [
+        pytest.param("b a", "a b", id="turned, or renamed"),
+        pytest.param("b c", "b c", id="one has the other's name"),
+        pytest.param("x b", "a b x", id="a name that was another column's"),
+        pytest.param("a", "a b", id="part of it"),
+        pytest.param("", "a b", id="no key"),
+    ],
+)
+@pytest.mark.parametrize("is_old", [True, False], ids=["a record of before", "before the history"])
+def test_k14_f163_what_cannot_be_known_is_refused(key: str, columns: str, is_old: bool) -> None:
+    keys = () if is_old else (key_bound(40, "a", "b"), key_bound(20, "a", "b", is_known=False))
+    erased = reading(erasure((7, 8), key=("a", "b"), keys=keys))
+    named = [column(name, Kind.INT32) for name in columns.split()]
+    schema = table_schema("shop.person", named, *key.split())
+    given = insert(**dict.fromkeys(columns.split(), 7))
+    with pytest.raises(SchemaError, match="nothing shows which"):
+        erased.without(rows(schema, given))
+    assert erased.without(rows(schema, given, at=50))[1] == 0
 
 
 def test_k14_an_earlier_name_counts_up_to_the_rename_and_a_key_erased_twice_to_the_last() -> None:
@@ -253,6 +298,13 @@ def test_k14_before_a_rename_gave_it_the_name_another_table_had_it() -> None:
     for erased in (reading(mine), reading(mine, epoch=2, server_id=8)):
         assert left(erased, rows(ONE, insert(**image(1)), at=29)) == [(1, None, 1)]
         assert left(erased, rows(ONE, insert(**image(1)), at=30)) == []
+
+
+def test_k14_f164_a_name_that_it_got_again_counts_for_both_times() -> None:
+    since = {"since": str(seq_of(30)), "since_us": 30_000_000, "before": bound(20)}
+    mine = erasure((1,), names={"shop.person": bound(50).model_copy(update=since)})
+    for at, expected in ((10, []), (25, [(1, None, 1)]), (40, [])):
+        assert left(reading(mine), rows(ONE, insert(**image(1)), at=at)) == expected
 
 
 def test_k14_records_are_found_copied_once_and_unfinished_without_a_certificate(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,7 +43,14 @@ from cdc_pipeline.lake.records import BatchRecord, Note, QuarantineMark
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.operations.erase.certify import Certifying, alone, certified
-from cdc_pipeline.operations.erase.keys import KEYS_MAX, Key, TableKeys, earlier_names
+from cdc_pipeline.operations.erase.keys import (
+    KEYS_MAX,
+    Key,
+    TableKeys,
+    earlier_keys,
+    earlier_names,
+    key_now,
+)
 from cdc_pipeline.operations.erase.search import SoughtKeys
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorStore
@@ -52,6 +59,7 @@ from cdc_pipeline.position.start.lookup import with_created
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink, build_source
+from cdc_pipeline.schema.history.history import SchemaHistory
 from cdc_pipeline.sink.apply.erase import count_rows
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import new_session
@@ -132,8 +140,10 @@ class _Erasing:
         self.targets: Targets = targets_at(self.config, self.batch.last_cut(), self.batch.cursor)
         end = self.end()
         self.is_behind = end.position.order > self.batch.cursor.position.order
+        file = SchemaHistoryFile(self.paths.schema_history)
+        self.history = file.read().up_to(self.batch.cursor.seq)
         self.names = self._names(end)
-        self.keys = TableKeys(self.targets, self.table, self.names)
+        self.keys = self._table_keys(self.names)
         self.session = new_session(self.sink.spark.session())
 
     def end(self) -> _End:
@@ -159,8 +169,19 @@ class _Erasing:
             return int(float(source.server.value("SELECT UNIX_TIMESTAMP(NOW(6))")) * 1e6)
 
     def _names(self, end: _End) -> dict[str, NameBound]:
-        history = SchemaHistoryFile(self.paths.schema_history).read()
-        return earlier_names(history, self.table, until=end.bound, given=self.asked.formerly)
+        return earlier_names(self.history, self.table, until=end.bound, given=self.asked.formerly)
+
+    def _table_keys(self, names: Mapping[str, NameBound]) -> TableKeys:
+        """Of the table as the lake knows it, at the cursor."""
+        cursor = self.batch.cursor
+        time_us = cursor.timestamp_s * 1_000_000 or names[self.table].time_us
+        at = NameBound(seq=str(cursor.seq), time_us=time_us)
+        return TableKeys(
+            self.targets,
+            self.table,
+            names,
+            earlier=lambda key: earlier_keys(self.history, self.table, key, at=at),
+        )
 
     def found(self) -> list[Key]:
         keys = self.keys.parsed(self.asked.keys)
@@ -211,7 +232,7 @@ class _Erasing:
 
     def _key_now(self, source: SnapshotSource) -> Sequence[str]:
         schema = source.schemas([self.table]).get(self.table)
-        if schema is None or set(schema.key_names) != set(self.keys.source.key):
+        if schema is None or schema.key_names != self.keys.source.key:
             raise ConfigError(
                 f"the source shows no table {self.table} with this key",
                 table=self.table,
@@ -273,6 +294,7 @@ class _Erasing:
             request=self.asked.digest(salt),
             names=self._names(end),
             key=self.keys.source.key,
+            keys=self.keys.earlier,
             salt=salt,
             digests=self.keys.digests(arrays, salt),
             masked=self.keys.digests(self.keys.masked(arrays), salt),
@@ -289,7 +311,7 @@ class _Erasing:
 
     def remove(self, erasure: Erasure, keys: Sequence[Key]) -> None:
         """In one batch; rows that came since it was recorded stay."""
-        self.keys = TableKeys(self.targets, self.table, erasure.names)
+        self.keys = self._table_keys(erasure.names)
         rows = self.rows(keys)
         for target, of_target in self.keys.by_target(keys):
             self.batch.rows.erase(target, of_target, rows=rows[target.name])
@@ -425,7 +447,7 @@ def erase(
             done = _batch_of(sink, erasure)
         assert erasure is not None
         assert done is not None
-        of_record = TableKeys(erasing.targets, erasing.table, erasure.names)
+        of_record = _keys_of(erasure, erasing.targets, erasing.history)
         requests, number = erasures.erasures_of(sink.paths), batch.number + 1
         one = _Certifying(
             config, sink, requests, erasure.erasure_id, number, erasure, of_record, done
@@ -443,6 +465,7 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
         sink, cursors=cursors, doing="check the erasures", wait_s=config.snapshot.lock_wait_s
     ) as batch:
         targets = targets_at(config, batch.last_cut(), batch.cursor)
+        history = SchemaHistoryFile(sink.paths.schema_history).read().up_to(batch.cursor.seq)
         known = erasures.erasures_of(sink.paths)
         for erasure in known.read():
             if table not in erasure.names:
@@ -454,7 +477,7 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
                     table=table,
                     next_step="give its command again",
                 )
-            keys = TableKeys(targets, erasure.table, erasure.names)
+            keys = _keys_of(erasure, targets, history)
             request = known, erasure.erasure_id, batch.number
             certifying.append(_Certifying(config, sink, *request, erasure, keys, done))
         if not certifying and not any(
@@ -468,6 +491,12 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
                 next_step="name a source table as schema.table",
             )
         return certified(config, sink, certifying)
+
+
+def _keys_of(erasure: Erasure, targets: Targets, history: SchemaHistory) -> TableKeys:
+    """Of an earlier erasure, in tables as they are now."""
+    now = key_now(history, erasure)
+    return TableKeys(targets, erasure.table, erasure.names, key=now, earlier=lambda _: erasure.keys)
 
 
 def _present(table: str, number: int | None) -> LakeStateError:
@@ -503,11 +532,12 @@ def _is_there(
 def _is_erased(erasure: Erasure, rows: DecodedRows) -> bool:
     """Whether any image of a quarantined change has an erased key, as far as columns tell."""
     names = [column.name for column in rows.schema.columns]
-    key = erasures.key_columns(erasure.key, names, rows.schema.key_names)
-    bound = erasure.names[rows.schema.full_name].place
-    is_older = np.array([int(one.as_py()) < bound for one in rows.seq])
-    if key is None:
-        return False
-    at = [names.index(name) for name in key]
-    images = ([image.column(column) for column in at] for image in (rows.before, rows.after))
-    return any(bool((np.array(erasure.has(image)) & is_older).any()) for image in images)
+    seqs = np.array([int(one.as_py()) for one in rows.seq], object)
+    for key, bound in erasure.stretches(rows.schema.full_name):
+        is_there = (seqs >= int(bound.since)) & (seqs < bound.place)
+        columns = key.among(names, rows.schema.key_names)
+        for image in (rows.before, rows.after):
+            of_key = [image.column(names.index(name)) for name in columns or ()]
+            if of_key and (np.array(erasure.has(of_key)) & is_there.astype(bool)).any():
+                return True
+    return False

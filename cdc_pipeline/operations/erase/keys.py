@@ -13,7 +13,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,22 @@ from cdc_pipeline.binlog.value_text import hashed, text_of, value_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import HashMask
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.lake.erasures import NameBound, digests_of, key_columns
+from cdc_pipeline.lake.erasures import (
+    Erasure,
+    KeyBound,
+    KeyNames,
+    NameBound,
+    digests_of,
+    stretches,
+)
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.schema.history.history import DROPPED, SchemaHistory
+from cdc_pipeline.schema.history.history import (
+    DROPPED,
+    KEPT_FOR_ITS_NAME,
+    Origin,
+    SchemaHistory,
+    Version,
+)
 from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.sink.apply.erase import BOUND_COLUMN, value_sql
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
@@ -101,7 +114,16 @@ class TableKeys:
     Raises ConfigError: the table has no target or no key, or a target lacks the key.
     """
 
-    def __init__(self, targets: Targets, table: str, names: Mapping[str, NameBound]) -> None:
+    def __init__(
+        self,
+        targets: Targets,
+        table: str,
+        names: Mapping[str, NameBound],
+        *,
+        key: KeyNames | None = None,
+        earlier: Callable[[tuple[str, ...]], tuple[KeyBound, ...]] = lambda _: (),
+    ) -> None:
+        """`key`: of an earlier erasure, as the table calls it now; `earlier` names of the key."""
         self.table, self._targets, self._names = table, targets, names
         holding = [
             (target, source)
@@ -120,13 +142,17 @@ class TableKeys:
                 next_step="name a source table as schema.table; of a table without a key take a "
                 "new snapshot when the rows are gone",
             )
-        self.source = known[0]
+        self.source, self.earlier = known[0], earlier(known[0].key)
+        self._key = key or KeyNames(self.source.key, is_known=True)
         self.places = [self._place(target, source) for target, source in holding]
 
     def _place(self, target: Target, source: str) -> KeyPlace:
         of, shape = target.spec.sources[source], target.spec.shape
         renamed = dict(of.names)
-        key = key_columns(self.source.key, [column.name for column in of.columns], of.key) or ()
+        called = self._key
+        if source != self.table:
+            called, _ = next(stretches(self._names[source], called.names, self.earlier))
+        key = called.among([column.name for column in of.columns], of.key) or ()
         columns = tuple(renamed.get(name, name) for name in key)
         retyped = {} if shape is None else shape.types
         if (
@@ -263,21 +289,78 @@ def earlier_names(
     given for what it has forgotten. Raises ConfigError: it is not known until when a given name was
     the table's.
     """
-    names, name = {table: until}, table
-    while name:
+    names: dict[str, NameBound] = {}
+    for name, bound in reversed(_names_through(history, table, until)):
+        names[name] = bound.model_copy(update={"before": names.get(name)})
+    return names | {one: _bound_of(history, one, table, until) for one in given if one not in names}
+
+
+def _names_through(
+    history: SchemaHistory, table: str, until: NameBound
+) -> list[tuple[str, NameBound]]:
+    """What RENAME shows, newest first; a table may get a name again that it had."""
+    names = [(table, until)]
+    while True:
+        name, bound = names[-1]
         begun = [
             version
             for version in history.versions(*split_table_name(name))
-            if version.renamed_from and version.place < names[name].place
+            if version.renamed_from and version.place < bound.place
         ]
-        begun_name, name = name, begun[-1].renamed_from if begun else ""
-        if name in names:
-            break  # names went in a circle: rows of another table would be next
-        if begun:
-            begin = {"since": str(begun[-1].place), "since_us": begun[-1].time_us}
-            names[begun_name] = names[begun_name].model_copy(update=begin)
-            names[name] = NameBound(seq=str(begun[-1].place), time_us=begun[-1].time_us)
-    return names | {one: _bound_of(history, one, table, until) for one in given if one not in names}
+        if not begun:
+            return names
+        begin = {"since": str(begun[-1].place), "since_us": begun[-1].time_us}
+        names[-1] = name, bound.model_copy(update=begin)
+        before = NameBound(seq=str(begun[-1].place), time_us=begun[-1].time_us)
+        names.append((begun[-1].renamed_from, before))
+
+
+def earlier_keys(
+    history: SchemaHistory, table: str, key: tuple[str, ...], *, at: NameBound
+) -> tuple[KeyBound, ...]:
+    """What a key's columns were called, newest first, where the history knows it: back from `at`
+    through the names that the table had.
+    """
+    bounds = [KeyBound(key=key, seq=at.seq, time_us=at.time_us)]
+
+    def add(place: int, time_us: int, *, is_known: bool) -> None:
+        time_us = time_us if time_us >= 0 else bounds[-1].time_us
+        bounds.append(KeyBound(key=key, seq=str(place), time_us=time_us, is_known=is_known))
+
+    after = at.model_copy(update={"seq": str(at.place + 1)})
+    for name, bound in _names_through(history, table, after):
+        versions = history.versions(*split_table_name(name))
+        for version in reversed(versions):
+            if int(bound.since) <= version.place < bound.place:
+                key, is_known = version.names_before(key), _goes_on(version, versions[0])
+                if "" in key:
+                    key, is_known = (), True
+                if key != bounds[-1].key or not is_known:
+                    add(version.place, version.time_us, is_known=is_known)
+                if not is_known or not key:
+                    return tuple(bounds)
+    add(min(bound.place, at.place), bound.time_us, is_known=False)
+    return tuple(bounds)
+
+
+def _goes_on(version: Version, first: Version) -> bool:
+    """Whether the table before has the same columns, but for those that are renamed."""
+    if version.schema is None and version.why != KEPT_FOR_ITS_NAME:
+        return False
+    return bool(version.renamed_from) or (
+        version is not first and (version.origin is Origin.DDL or version.is_renaming)
+    )
+
+
+def key_now(history: SchemaHistory, erasure: Erasure) -> KeyNames:
+    """What the columns of an erasure's key are called now."""
+    key = KeyNames(erasure.key, is_known=bool(erasure.keys))
+    versions = history.versions(*split_table_name(erasure.table))
+    for version in versions if erasure.keys else ():
+        if version.place > erasure.keys[0].place:
+            is_known = key.is_known and _goes_on(version, versions[0])
+            key = KeyNames(version.names_after(key.names), is_known)
+    return key
 
 
 def _bound_of(history: SchemaHistory, name: str, table: str, until: NameBound) -> NameBound:

@@ -152,7 +152,7 @@ class Schemas:
         """Correct the history if a table map contradicts it."""
         place = seq_of_place(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
-        generated = None
+        generated, origin = None, Origin.TABLE_MAP
         if version is not None and version.schema is not None:
             recorded = version.schema
             if _essence(recorded) == _essence(schema):
@@ -160,9 +160,11 @@ class Schemas:
             if _essence(_filled(recorded, schema)) == _essence(schema):
                 # no contradiction: the map fills in what a DDL's text left open
                 generated = version.generated
+            if _names(recorded) == _names(schema):
+                origin = version.origin
         self.corrections.append((schema, journal, offset))
         charset = "" if version is None else version.charset
-        corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
+        corrected = Version(place, origin, schema, charset, generated=generated)
         self._history.add(schema.database, schema.table, corrected)
 
     def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
@@ -278,6 +280,10 @@ def _filled(recorded: TableSchema, schema: TableSchema) -> TableSchema:
         for column, seen in zip(recorded.columns, schema.columns, strict=True)
     )
     return replace(recorded, columns=columns)
+
+
+def _names(schema: TableSchema) -> tuple[tuple[str, ...], ...]:
+    return schema.column_names, schema.key_names
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:

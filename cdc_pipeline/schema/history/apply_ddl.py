@@ -28,7 +28,13 @@ from cdc_pipeline.schema.history.history import (
     SchemaHistory,
     Version,
 )
-from cdc_pipeline.schema.source_table import SourceTable, altered, created, indexed
+from cdc_pipeline.schema.source_table import (
+    SourceTable,
+    altered,
+    column_changes,
+    created,
+    indexed,
+)
 from cdc_pipeline.text.table_names import table_name
 
 _K = StatementKind
@@ -137,6 +143,7 @@ class _Applied:
         change: Callable[[], SourceTable | None],
         *,
         origin: TableName | None = None,
+        columns_from: tuple[tuple[str, str], ...] = (),
     ) -> None:
         try:
             after = change()
@@ -144,7 +151,7 @@ class _Applied:
             self._set(name, str(reason), origin=origin)
         else:
             if after is not None:
-                self._set(name, after, origin=origin)
+                self._set(name, after, origin=origin, columns_from=columns_from)
 
     def _set(
         self,
@@ -153,15 +160,20 @@ class _Applied:
         *,
         charset: str = "",
         origin: TableName | None = None,
+        columns_from: tuple[tuple[str, str], ...] = (),
     ) -> None:
         """`after`: the table, or why it is unknown from here on; `origin`: its name before."""
         place, is_unknown = self._logged.place, isinstance(after, str)
         if name[1] and not self._captured(*name):
             return
         known = self._history.at(*name, place)
-        if known is not None and known.place == place and (known.schema is not None or is_unknown):
-            return  # seen before, or known from the catalog
         renamed_from = "" if origin is None else table_name(*origin)
+        if known is not None and known.place == place and (known.schema is not None or is_unknown):
+            # seen before, or known from the catalog, which knows no earlier names
+            renaming = replace(known, renamed_from=renamed_from, columns_from=columns_from)
+            if renaming.is_renaming:
+                self._history.add(*name, renaming)
+            return
         version = Version(
             place,
             Origin.DDL,
@@ -169,6 +181,7 @@ class _Applied:
             charset,
             time_us=self._logged.time_us,
             renamed_from=renamed_from,
+            columns_from=columns_from,
         )
         if isinstance(after, str):
             version = replace(version, why=after)
@@ -256,6 +269,9 @@ class _Applied:
         if target != table:
             self._set(table, DROPPED)
 
+        changes = column_changes(statement.actions, before.schema.column_names)
+        columns_from = changes.columns_from
+
         def after() -> SourceTable | None:
             try:
                 result = altered(before, statement)
@@ -263,6 +279,7 @@ class _Applied:
                 raise Uncertain(
                     f"its ALTER TABLE cannot be read with certainty: {reason}"
                 ) from None
-            return result if result != before or target != table else None
+            return result if result != before or target != table or columns_from else None
 
-        self._change(target, after, origin=table if target != table else None)
+        origin = table if target != table else None
+        self._change(target, after, origin=origin, columns_from=columns_from)

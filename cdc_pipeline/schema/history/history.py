@@ -47,6 +47,8 @@ class Version:
         time_us: commit time of its origin at the source, microseconds since 1970; -1 if unknown.
         generated: its generated columns, which no table map shows; None if unknown.
         renamed_from: the table's name before, ``schema.table``, where a RENAME begins the version.
+        columns_from: names that are not of the columns that had them before: each with the one
+            that its column had, "" of a new column.
     """
 
     place: int
@@ -57,6 +59,28 @@ class Version:
     time_us: int = -1
     generated: tuple[GeneratedColumn, ...] | None = None
     renamed_from: str = ""
+    columns_from: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_renaming(self) -> bool:
+        return bool(self.renamed_from or self.columns_from)
+
+    def restated(self, place: int) -> Version:
+        """That holds at a later place, too, and renames nothing there."""
+        if place == self.place:
+            return self
+        return replace(self, place=place, renamed_from="", columns_from=())
+
+    def names_before(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Of columns by their names from here on; "" of a new one."""
+        before = {name.lower(): of for name, of in self.columns_from}
+        return tuple(before.get(name.lower(), name) for name in names)
+
+    def names_after(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Of columns by their names before; "" of one whose name another one has now."""
+        after = {of.lower(): name for name, of in self.columns_from}
+        taken = {name.lower(): "" for name, _ in self.columns_from}
+        return tuple((taken | after).get(name.lower(), name) for name in names)
 
 
 TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's default charset
@@ -99,7 +123,7 @@ class SchemaHistory:
                 self.add(
                     database,
                     table,
-                    replace(version, place=max(place, version.place), generated=generated),
+                    replace(version.restated(max(place, version.place)), generated=generated),
                 )
 
     def versions(self, database: str, table: str) -> tuple[Version, ...]:
@@ -115,7 +139,7 @@ class SchemaHistory:
         for key, known in list(self._versions.items()):
             version = self.at(*key, left)
             if version is not None and all(restated.place != place for restated in known):
-                self.add(*key, replace(version, place=place))
+                self.add(*key, version.restated(place))
 
     def up_to(self, place: int) -> SchemaHistory:
         """Without versions after `place`; reading will add them again."""
@@ -127,7 +151,7 @@ class SchemaHistory:
         """Without versions that are no longer needed: of each table the one that holds at `oldest`,
         the earliest place that is read again (cursor, suspended targets, open XA transactions),
         stays, and so does all that is later or was committed since `keep_since_us`. Of a table that
-        stays the last names are kept, without columns.
+        stays the last names, of it and its columns, are kept, without columns.
         """
         kept = {}
         for key, known in self._versions.items():
@@ -167,10 +191,15 @@ class SchemaHistory:
 
 
 def _renames(versions: Sequence[Version]) -> list[Version]:
-    renamed = [version for version in versions if version.renamed_from]
+    """And where it was not known, since names before say nothing of those after; the first one
+    tells since when all of them are known.
+    """
+    first = versions[:1]
+    renamed = [one for one in versions[1:] if one.is_renaming or one.schema is None]
+    renamed = [*first, *renamed]
     return [
-        replace(version, schema=None, generated=None, why=KEPT_FOR_ITS_NAME)
-        for version in renamed[-_RENAMES_MAX:]
+        replace(one, schema=None, generated=None, why=one.why or KEPT_FOR_ITS_NAME)
+        for one in renamed[-_RENAMES_MAX:]
     ]
 
 

@@ -49,7 +49,8 @@ def test_the_latest_version_up_to_a_place_holds_whatever_the_order_of_adding(
     assert SchemaHistory.from_json(kept.to_json()) == SchemaHistory(_versions=kept._versions)
     for later in range(asked, 61):
         assert names_at(kept, later) == names_at(history, later)
-    assert len(kept.versions("d", "t")) == len(offsets) - max(0, len(before) - 1)
+    whole = [known for known in kept.versions("d", "t") if known.schema is not None]
+    assert len(whole) == len(offsets) - max(0, len(before) - 1)
 
 
 def test_k2_what_lies_behind_the_cursor_is_made_again() -> None:
@@ -64,9 +65,8 @@ def test_k7_versions_of_the_fallback_interval_stay() -> None:
     for offset in (10, 20, 30, 40):
         history.add("d", "t", version(offset, f"c{offset}", time_us=offset * 1000))
     kept = history.compacted(pack_seq(1, 1, 40), keep_since_us=25_000)
-    assert [known.place for known in kept.versions("d", "t")] == [
-        pack_seq(1, 1, offset) for offset in (20, 30, 40)
-    ]
+    whole = [known for known in kept.versions("d", "t") if known.schema is not None]
+    assert [known.place for known in whole] == [pack_seq(1, 1, offset) for offset in (20, 30, 40)]
 
 
 def test_k1_another_epoch_takes_over_only_where_it_goes_on_from_the_same_transaction() -> None:
