@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import dagster as dg
 
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -162,11 +162,22 @@ def materializations(instance: dg.DagsterInstance, key: dg.AssetKey) -> Iterator
 
 
 def cursors_of(
-    instance: dg.DagsterInstance, source: str, translator: CdcTranslator, **options: Any
+    instance: dg.DagsterInstance,
+    pipeline: PipelineConfig,
+    translator: CdcTranslator,
+    *,
+    writer: CursorWriter | None = None,
 ) -> DagsterCursorStore:
-    """`options`: writer and before, as of `DagsterCursorStore`."""
-    key = translator.cursor_key(source)
-    return DagsterCursorStore(instance, asset_key=key, source=source, **options)
+    """Whatever reads the cursor first takes over that of runs without Dagster."""
+
+    def in_lake() -> StoredCursor | None:
+        from cdc_pipeline.run.wiring import build_lake_cursors  # late: few reads need it
+
+        return build_lake_cursors(pipeline.resolved()).read()
+
+    name = pipeline.name
+    key = translator.cursor_key(name)
+    return DagsterCursorStore(instance, asset_key=key, source=name, writer=writer, before=in_lake)
 
 
 def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:

@@ -17,7 +17,9 @@ from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
 from cdc_pipeline.orchestration.translator import run_tags
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture import capture
+from cdc_pipeline.run.wiring import build_lake_cursors
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.dagster_runs import last_event, stored_run
@@ -148,6 +150,29 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
     assert execute_capture(loaded, instance=disk_instance).succeeded
     ended = stored_run(disk_instance, killed.run_id)
     assert ended.status is dg.DagsterRunStatus.FAILURE
+
+
+@pytest.mark.usefixtures("memory")
+def test_k3_f174_whatever_comes_first_in_dagster_goes_on_from_the_cursor_in_the_lake(
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    """Runs without Dagster have seen no change yet: there is no cut to rebuild a cursor from."""
+    first, second = f"{mysql_database}.first", f"{mysql_database}.second"
+    mysql_server.execute(f"CREATE TABLE {first} (id INT PRIMARY KEY)")
+    follow_server(project, mysql_server, f"{mysql_database}.*")
+    loaded, config = load_source(project.jobs, "shop"), load_config(project.jobs / "shop.yaml")
+    capture(config, cursors=build_lake_cursors(config))
+    mysql_server.execute(f"CREATE TABLE {second} (id INT PRIMARY KEY)")
+    mysql_server.execute(f"INSERT INTO {second} VALUES (1), (2)")
+    access = DagsterAccess(loaded, config, disk_instance)
+    found = access.cursors.read()
+    access.operate("snapshot", lambda run: take_snapshot(config, tables=[first], **run))
+    assert execute_capture(loaded, instance=disk_instance).succeeded
+    cursor = access.cursors.read()
+    assert isinstance(cursor, CursorState)
+    assert sorted(cursor.targets) == [first, second], "it was created in the log that was read"
+    assert not cursor.targets[second].partial
+    assert found == build_lake_cursors(config).read()
 
 
 @pytest.mark.whole

@@ -122,7 +122,8 @@ def test_intervals_still_join_over_events_that_only_tell_freshness(
 ) -> None:
     _run(project, instance, extra=FRESH)
     _run(project, instance, extra=FRESH)
-    cursors = cursors_of(instance, "shop", CdcTranslator())
+    config = load_config(project.jobs / "shop.yaml")
+    cursors = cursors_of(instance, config, CdcTranslator())
     assert check_intervals_join(cursors).passed is None, "one batch has covered something"
 
 

@@ -85,10 +85,11 @@ def test_k35_f173_the_sensor_starts_a_run_that_tells_what_it_cannot_cure_and_one
     assert job.execute_in_process(instance=instance).success
     mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.orders VALUES (1)")
-    cursors = cursors_of(instance, "shop", CdcTranslator()).read()
+    config = load_config(project.jobs / "shop.yaml")
+    cursors = cursors_of(instance, config, CdcTranslator()).read()
     assert isinstance(cursors, CursorState)
     with killed_at("before_cut"):
-        capture(load_config(project.jobs / "shop.yaml"), cursors=MemoryCursorStore(cursors))
+        capture(config, cursors=MemoryCursorStore(cursors))
     assert len(_ticked(project, instance).run_requests) == 1, "a batch is recorded"
     assert job.execute_in_process(instance=instance).success
     assert not _ticked(project, instance).run_requests

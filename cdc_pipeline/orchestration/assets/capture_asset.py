@@ -46,7 +46,7 @@ from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.translator import CdcTranslator, pool_name
-from cdc_pipeline.position.cursor import CursorState, CursorStore, StoredCursor
+from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -122,7 +122,7 @@ class CaptureStep:
             context,
             pipeline,
             run_config=CaptureRunConfig(**context.op_execution_context.op_config),
-            cursors=recorder.cursors(before=lambda: _cursor_in_lake(pipeline)),
+            cursors=recorder.cursors(),
             recorder=recorder,
             observer=RelayObserver(*observers),
             capture=self.capture,
@@ -216,12 +216,6 @@ def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSp
     """
     mapping = dg.SpecificPartitionsPartitionMapping([])
     return spec.merge_attributes(deps=[dg.AssetDep(snapshot_key, partition_mapping=mapping)])
-
-
-def _cursor_in_lake(pipeline: PipelineConfig) -> StoredCursor | None:
-    from cdc_pipeline.run.wiring import build_lake_cursors
-
-    return build_lake_cursors(pipeline).read()
 
 
 def _run(

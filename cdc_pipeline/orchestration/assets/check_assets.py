@@ -262,7 +262,7 @@ def _cursor_checks(
 
         tag_run(context.op_execution_context, pipeline.name, "verify")
         config = resolved(pipeline)
-        sink, cursors = build_sink(config), cursors_of(context.instance, pipeline.name, translator)
+        sink, cursors = build_sink(config), cursors_of(context.instance, config, translator)
 
         def cursor() -> CursorState | None:
             return reconcile(cursors.read(), sink.last_cut()).cursor

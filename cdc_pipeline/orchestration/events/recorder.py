@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
-from typing import Any
 
 import dagster as dg
 
@@ -80,10 +79,10 @@ class MaterializationRecorder(RunObserver):
         self._described = -1  # the batch whose tables are in it
         self._follows: dict[str, bool] = {}  # results of this run, by table
 
-    def cursors(self, **options: Any) -> DagsterCursorStore:
-        """The source's cursor, which this run writes; `options` of the store."""
-        instance, name = self._context.instance, self._config.name
-        return cursors_of(instance, name, self._translator, writer=self.write_cursor, **options)
+    def cursors(self) -> DagsterCursorStore:
+        """The source's cursor, which this run writes."""
+        instance, writer = self._context.instance, self.write_cursor
+        return cursors_of(instance, self._config, self._translator, writer=writer)
 
     def planned(self, plan: CapturePlan) -> None:
         self._plan, self._planned_at_s = plan, time.time()

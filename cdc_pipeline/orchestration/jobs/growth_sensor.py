@@ -90,7 +90,7 @@ def _reason_to_run(
     from cdc_pipeline.run.wiring import build_sink
 
     settings = config.dagster.sensor
-    cursors = cursors_of(instance, config.name, translator)
+    cursors = cursors_of(instance, config, translator)
     capture_plan = plan(config, cursors=cursors, bound="end_of_log")
     if capture_plan.unfinished_batch is not None:
         return True, f"batch {capture_plan.unfinished_batch} is recorded but unfinished"

@@ -34,7 +34,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
         from cdc_pipeline.run.plan.planning import plan
 
         config = resolved(pipeline)
-        cursors = cursors_of(context.instance, pipeline.name, translator)
+        cursors = cursors_of(context.instance, config, translator)
         with failing_step(config.sink.lake_path):
             made = plan(config, cursors=cursors)
         context.add_output_metadata(

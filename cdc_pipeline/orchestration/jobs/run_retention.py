@@ -20,7 +20,7 @@ from typing import Final
 import dagster as dg
 
 from cdc_pipeline.orchestration.changes import run_of_bookmark
-from cdc_pipeline.orchestration.cursor_store import cursors_of
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 
 _FINISHED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
@@ -54,7 +54,9 @@ def delete_old_runs(
 
 
 def _runs_in_use(instance: dg.DagsterInstance, source: str, translator: CdcTranslator) -> set[str]:
-    run_ids = {entry.run_id for entry in cursors_of(instance, source, translator).history(1)}
+    cursor_key = translator.cursor_key(source)
+    cursors = DagsterCursorStore(instance, asset_key=cursor_key, source=source)
+    run_ids = {entry.run_id for entry in cursors.history(1)}
     newest = instance.get_latest_materialization_events(instance.get_asset_keys())
     run_ids |= {event.run_id for event in newest.values() if event is not None}
     run_ids |= {run_of_bookmark(instance, key) for key in newest}

@@ -61,7 +61,7 @@ class LoadedSource:
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
         """For reading only."""
-        return cursors_of(instance, self.source, self.translator)
+        return cursors_of(instance, self.config, self.translator)
 
 
 @dataclass(frozen=True)
