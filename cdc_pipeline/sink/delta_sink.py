@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeError
 from cdc_pipeline.fault_points import reach
@@ -289,18 +287,6 @@ class DeltaSink(Sink):
         self.spark = spark or SparkProvider.from_config(config)
         tables = _DeltaTables(paths, config=config, spark=self.spark)
         super().__init__(paths, tables=tables, cut_retention=config.cut_retention)
-
-    def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:
-        from cdc_pipeline.sink.read.read import table_frame
-        from cdc_pipeline.sink.spark.sql import quoted
-
-        frame: Any = table_frame(self.spark.session(), self.paths.table(table), version=version)
-        return frame.select(*map(quoted, columns)).toArrow() if columns else frame.toArrow()
-
-    def count(self, table: str) -> int:
-        from cdc_pipeline.sink.read.read import table_frame
-
-        return int(table_frame(self.spark.session(), self.paths.table(table)).count())
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:

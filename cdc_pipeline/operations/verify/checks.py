@@ -11,7 +11,8 @@ Rules:
 from __future__ import annotations
 
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.verify.scratch import check_scratch
-from cdc_pipeline.sink.verify.whole_table import duplicate_keys, history_intervals
+from cdc_pipeline.sink.verify.whole_table import WholeTable, duplicate_keys, history_intervals
 
 _LAG_MAX_S: Final = 3600.0
 _CURSORS_MAX: Final = 500
@@ -90,22 +91,21 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
     ]  # fmt: skip
 
 
+@contextmanager
+def _whole_table(sink: DeltaSink, table: str, version: int) -> Iterator[WholeTable]:
+    with check_scratch(sink.paths) as scratch:
+        path = sink.paths.table(table)
+        yield WholeTable(sink.spark.session, scratch, table, path, version)
+
+
 def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
     """Each key occurs once among a target's live rows."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not of.spec.key:
         return _result("key_uniqueness", table, None, "the table has no key")
-    with check_scratch(sink.paths) as scratch:
-        duplicates = duplicate_keys(
-            sink.spark.session,
-            scratch,
-            sink.paths.table(table),
-            of.table_version,
-            table=table,
-            mode=of.spec.mode,
-            key=of.spec.key,
-        )
+    with _whole_table(sink, table, of.table_version) as whole:
+        duplicates = duplicate_keys(whole, of.spec.mode, of.spec.key)
     text = f"{duplicates:,} keys occur more than once" if duplicates else "each key occurs once"
     return _result("key_uniqueness", table, not duplicates, text, duplicate_keys=duplicates)
 
@@ -118,15 +118,8 @@ def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
     of = None if cut is None else cut.tables.get(table)
     if of is None or not MODES[of.spec.mode].keeps_versions:
         return _result("interval_continuity", table, None, "the table is not a history")
-    with check_scratch(sink.paths) as scratch:
-        figures = history_intervals(
-            sink.spark.session,
-            scratch,
-            sink.paths.table(table),
-            of.table_version,
-            table=table,
-            key=of.spec.key,
-        )
+    with _whole_table(sink, table, of.table_version) as whole:
+        figures = history_intervals(whole, of.spec.key)
     passed = Intervals(**figures).is_continuous
     text = (
         "{versions:,} versions of {keys:,} keys follow each other"

@@ -48,6 +48,7 @@ from cdc_pipeline.sink.verify.differences import KeyUse
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.sink.verify.tables import StartSpark
+from cdc_pipeline.sink.verify.whole_table import WholeTable
 from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets, targets_at
@@ -168,6 +169,10 @@ class VerifyContext:
     def start(self) -> StartSpark:
         """Spark, for what only it reads."""
         return self.sink.spark.session if self.may_start_spark else None
+
+    def whole(self, sides: ComparisonSides) -> WholeTable:
+        table = sides.target.table
+        return WholeTable(self.start, self.scratch, table, sides.path, sides.version)
 
 
 class TableReading:

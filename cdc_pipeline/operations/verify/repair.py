@@ -156,8 +156,9 @@ def _there(
     deleted from a mirror leave no place behind, so that only rows with the same keys matter.
     """
     low, high = batch.seq, batch.last_seq
-    if not sides.key or MODES[sides.target.spec.mode].keeps_past:
-        yield highest_seq(context.start, context.scratch, sides, low=low, high=high)
+    mode = sides.target.spec.mode
+    if not sides.key or MODES[mode].keeps_past:
+        yield highest_seq(context.whole(sides), mode, low=low, high=high)
         return
     seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
     yield from (int(seq) for seq in seqs if low <= seq <= high)

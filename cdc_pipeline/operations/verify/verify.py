@@ -340,17 +340,9 @@ class _Verification:
         context, sides = self._context, reading.sides
         strays, intervals = 0, None
         if sides.shard is not None and self._options.share >= 1:
-            strays = count_strays(context.start, context.scratch, sides, reading.shards)
+            strays = count_strays(context.whole(sides), sides.shard[0], reading.shards)
         if MODES[table.spec.mode].keeps_versions:
-            figures = history_intervals(
-                context.start,
-                context.scratch,
-                sides.path,
-                sides.version,
-                table=sides.target.table,
-                key=table.spec.key,
-            )
-            intervals = Intervals(**figures)
+            intervals = Intervals(**history_intervals(context.whole(sides), table.spec.key))
         return strays, intervals
 
     def _reason(

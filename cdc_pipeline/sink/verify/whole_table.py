@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,34 +19,41 @@ from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.row_hashes import RowHasher
 from cdc_pipeline.sink.read.row_numbers import live_rows, number_rows
 from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.sink.verify.tables import StartSpark, VersionRows, version_rows
 
 _KEYS_HELD_MAX: Final = 4 << 20
 _HASHES: Final = ("_hash_a", "_hash_b")
 
 
-def count_strays(
-    start: StartSpark, scratch: Scratch, sides: ComparisonSides, values: Collection[str]
-) -> int:
+class WholeTable(NamedTuple):
+    """A version of a target's table, and what reads it."""
+
+    start: StartSpark
+    scratch: Scratch
+    table: str
+    path: Path
+    version: int
+
+    def rows(self, columns: Collection[str]) -> VersionRows:
+        return version_rows(
+            self.start, self.scratch, self.path, self.version, table=self.table, columns=columns
+        )
+
+
+def count_strays(table: WholeTable, shard_column: str, values: Collection[str]) -> int:
     """How many rows of a merged table have a shard column with none of `values`."""
-    assert sides.shard is not None
-    column, strays = sides.shard[0], 0
-    known = pa.array(sorted(values), pa.string())
-    for rows in _of_sides(start, scratch, sides, [column]).batches():
-        is_known = pc.is_in(rows.column(column), value_set=known)
+    known, strays = pa.array(sorted(values), pa.string()), 0
+    for rows in table.rows([shard_column]).batches():
+        is_known = pc.is_in(rows.column(shard_column), value_set=known)
         strays += len(rows) - int(np.count_nonzero(is_known.to_numpy()))
     return strays
 
 
-def highest_seq(
-    start: StartSpark, scratch: Scratch, sides: ComparisonSides, *, low: int, high: int
-) -> int | None:
+def highest_seq(table: WholeTable, mode: Mode, *, low: int, high: int) -> int | None:
     """The highest place within [low, high] at which a row was written, or a version ended."""
-    ends = SINK_MODES[sides.target.spec.mode].seq_columns
     least, most = (pa.scalar(Decimal(seq), SEQ_TYPE) for seq in (low, high))
     highest = None
-    for rows in _of_sides(start, scratch, sides, ends).batches():
+    for rows in table.rows(SINK_MODES[mode].seq_columns).batches():
         for seqs in rows.columns:
             within = pc.and_(pc.greater_equal(seqs, least), pc.less_equal(seqs, most))
             last = pc.max(seqs.filter(within)).as_py()
@@ -54,56 +61,26 @@ def highest_seq(
     return highest
 
 
-def duplicate_keys(
-    start: StartSpark,
-    scratch: Scratch,
-    path: Path,
-    version: int,
-    *,
-    table: str,
-    mode: Mode,
-    key: Sequence[str],
-) -> int:
+def duplicate_keys(table: WholeTable, mode: Mode, key: Sequence[str]) -> int:
     """Keys in more than one row that represents a row of the source; 0 for a changelog."""
-    spec = MODES[mode]
+    spec, duplicates = MODES[mode], 0
     if spec.rows_are_changes:
         return 0
-    columns = [*key, DELETED_COLUMN, END_COLUMN]
-    rows = version_rows(start, scratch, path, version, table=table, columns=columns)
-    duplicates = 0
-    for part in _by_key(rows, key):
-        live = live_rows(part, spec)
-        keys = number_rows(live.select(_HASHES), ["", ""])
+    for part in _by_key(table.rows([*key, DELETED_COLUMN, END_COLUMN]), key):
+        keys = number_rows(live_rows(part, spec).select(_HASHES), ["", ""])
         duplicates += int(np.count_nonzero(np.bincount(keys) > 1))
     return duplicates
 
 
-def history_intervals(
-    start: StartSpark,
-    scratch: Scratch,
-    path: Path,
-    version: int,
-    *,
-    table: str,
-    key: Sequence[str],
-) -> dict[str, int]:
+def history_intervals(table: WholeTable, key: Sequence[str]) -> dict[str, int]:
     """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
     begin), not_ended (current versions that another follows), gaps (versions that end before the
     next begins).
     """
-    columns = [*key, START_COLUMN, END_COLUMN]
-    rows = version_rows(start, scratch, path, version, table=table, columns=columns)
     counts = Counter[str]()
-    for part in _by_key(rows, key):
+    for part in _by_key(table.rows([*key, START_COLUMN, END_COLUMN]), key):
         counts.update(_intervals(part))
     return dict(counts)
-
-
-def _of_sides(
-    start: StartSpark, scratch: Scratch, sides: ComparisonSides, columns: Collection[str]
-) -> VersionRows:
-    table = sides.target.table
-    return version_rows(start, scratch, sides.path, sides.version, table=table, columns=columns)
 
 
 def _by_key(rows: VersionRows, key: Sequence[str]) -> Iterator[pa.Table]:

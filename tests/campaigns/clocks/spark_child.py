@@ -25,6 +25,7 @@ from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.maintain.maintenance import maintain
 from tests.servers.preload import MovedClock
 from tests.support.captures import SPARK
+from tests.support.spark_reader import rows_by_spark
 
 _DAY_S: Final = 86_400
 _EAGER: Final = {"vacuum_hours": 0.001, "full_vacuum_days": 0.001}
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
             header, expected = read_expected(file)
             table = f"shop.{header['table']}"
             columns = [column["name"] for column in header["columns"]]
-            found = differences(sink.read_rows(table, *columns), header, expected)
+            found = differences(rows_by_spark(sink, table, *columns), header, expected)
             assert not found, (table, found)
     return 0
 

@@ -43,6 +43,7 @@ from tests.support.sink_values import (
     target_of,
     update,
 )
+from tests.support.spark_reader import rows_by_spark
 
 EVERY = table_schema(
     "shop.every",
@@ -227,7 +228,7 @@ def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
         changes = [update(first, changed), update(second, new), insert(**added)]
         held = [changed, new, *others, added]
         applied(sink, number, (EVERY, changes, 100 * number))
-        found = sink.read_rows("shop.every", *EVERY.column_names).to_pylist()
+        found = rows_by_spark(sink, "shop.every", *EVERY.column_names).to_pylist()
         assert sorted(map(str, found)) == sorted(map(str, stored(held))), number
     assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
     log = read_table_log(path)

@@ -39,6 +39,7 @@ from tests.support.sink_values import (
     table_schema,
     update,
 )
+from tests.support.spark_reader import rows_by_spark
 
 ORDERS = table_schema(
     "shop.orders",
@@ -103,7 +104,7 @@ _READ = ("id", "name", "_cdc_op", "_cdc_seq")
 
 
 def seen(sink: DeltaSink) -> list[tuple[Any, ...]]:
-    return sorted(tuple(found.values()) for found in sink.read_rows(TABLE, *_READ).to_pylist())
+    return sorted(tuple(found.values()) for found in rows_by_spark(sink, TABLE, *_READ).to_pylist())
 
 
 def plainly_read(path: Path) -> list[tuple[Any, ...]]:

@@ -20,13 +20,14 @@ from cdc_pipeline.sink.replace import replace as replacing
 from tests.sink.replace.lake import Lakes, apply, differences, recorded_swap, side_target, target
 from tests.support.kills import AtPoint
 from tests.support.sink_values import check_targets, column, delete, insert, table_schema, update
+from tests.support.spark_reader import rows_by_spark
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 pytestmark = pytest.mark.spark
 
 
 def rows(lakes: Lakes) -> list[tuple[int, int]]:
-    found = lakes.main.read_rows("shop.orders", "id", "total").to_pylist()
+    found = rows_by_spark(lakes.main, "shop.orders", "id", "total").to_pylist()
     return sorted((row["id"], row["total"]) for row in found)
 
 

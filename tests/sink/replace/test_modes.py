@@ -40,6 +40,7 @@ from tests.support.sink_values import (
     table_schema,
     update,
 )
+from tests.support.spark_reader import rows_by_spark
 
 pytestmark = pytest.mark.spark
 
@@ -87,7 +88,7 @@ def load(batch: StagedBatch, made: Target, schema: TableSchema, *found: dict[str
 
 
 def read(sink: DeltaSink, name: str, *columns: str) -> Rows:
-    found = sink.read_rows(name, *columns).to_pylist()
+    found = rows_by_spark(sink, name, *columns).to_pylist()
     return sorted((tuple(row.values()) for row in found), key=str)
 
 

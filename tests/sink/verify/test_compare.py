@@ -37,7 +37,12 @@ from cdc_pipeline.sink.verify.compare import (
 from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.side_columns import arrow_of
 from cdc_pipeline.sink.verify.sides import ComparisonSides
-from cdc_pipeline.sink.verify.whole_table import duplicate_keys, highest_seq, history_intervals
+from cdc_pipeline.sink.verify.whole_table import (
+    WholeTable,
+    duplicate_keys,
+    highest_seq,
+    history_intervals,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -159,8 +164,9 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(
     without = compared(by_key, keys={"unread": stored_keys(scratch, [5, 8])})
     assert without.stale == 1
     assert "extra" not in without.counts
-    assert highest_seq(engine, scratch, by_key, low=5, high=98) == 6
-    assert highest_seq(engine, scratch, by_key, low=100, high=200) is None
+    whole = WholeTable(engine, scratch, "d.t", lake, 1)
+    assert highest_seq(whole, "mirror", low=5, high=98) == 6
+    assert highest_seq(whole, "mirror", low=100, high=200) is None
 
     by_values = ComparisonSides(target=target, columns=("id", "a"), key=(), path=lake, version=1)
     assert told(by_values, compared(by_values)) == [
@@ -349,11 +355,11 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
         INSERT INTO delta.`{lake}` VALUES (1,0,0,1,1,5),(1,1,1,5,5,NULL),
             (2,0,0,1,1,6),(2,2,2,4,4,NULL),
             (3,3,3,1,1,NULL),(3,3,3,3,3,NULL), (4,0,0,1,1,2),(4,9,4,5,5,NULL)""")
-    assert history_intervals(engine, scratch, lake, 1, table="d.t", key=("id",)) == {
+    whole = WholeTable(engine, scratch, "d.t", lake, 1)
+    assert history_intervals(whole, ("id",)) == {
         "versions": 8, "keys": 4, "overlaps": 1, "not_ended": 1, "gaps": 1
     }  # fmt: skip
-    mode: Any = "history"
-    assert duplicate_keys(engine, scratch, lake, 1, table="d.t", mode=mode, key=("id",)) == 1
+    assert duplicate_keys(whole, "history", ("id",)) == 1
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
     target = RecordedTarget(
         table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",), mode="history")
