@@ -53,15 +53,20 @@ def arrow_schema(schema: TableSchema) -> pa.Schema:
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])
 
 
-def label_array(labels: tuple[str, ...]) -> pa.StringArray:
-    """Return the labels of an ENUM by number: '' for 0, then each label. Built from buffers,
-    because `pa.array` of a list imports pandas, which takes half a second.
+def label_array(labels: tuple[str, ...], *, is_key: bool) -> pa.StringArray:
+    """Return the labels of an ENUM by number: '' for 0, then each label. In a key 0 is none where
+    '' is a label: the server tells two rows apart that would be one. Built from buffers, because
+    `pa.array` of a list imports pandas, which takes half a second.
     """
     texts = [b"", *(label.encode("utf-8") for label in labels)]
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
+    valid = None
+    if is_key and "" in labels:
+        is_told = np.arange(len(texts)) > 0
+        valid = pa.py_buffer(np.packbits(is_told, bitorder="little"))
     return pa.StringArray.from_buffers(
-        len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))
+        len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)), valid
     )
 
 

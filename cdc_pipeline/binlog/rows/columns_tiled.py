@@ -63,7 +63,7 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
     lines = tuple(
         line
         for index, column in enumerate(schema.columns)
-        if (line := _line(index, column, is_mariadb=is_mariadb)) is not None
+        if (line := _line(index, column, schema, is_mariadb=is_mariadb)) is not None
     )
     program = np.zeros((len(lines), tiles.FIELDS), np.int64)
     for row, line in zip(program, lines, strict=True):
@@ -76,7 +76,7 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
     )
 
 
-def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
+def _line(index: int, column: Column, schema: TableSchema, *, is_mariadb: bool) -> _Line | None:
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
@@ -97,7 +97,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     if decoder == "decimal" and column.precision <= DECIMAL_DIGITS_MAX:
         return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
     if decoder == "enum":
-        labels = label_array(column.labels)
+        labels = label_array(column.labels, is_key=index in schema.primary_key)
         return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
     if not WIRE_TYPES[code].is_text or WIRE_TYPES[code].is_compressed:
         return None
@@ -175,5 +175,9 @@ def gather_tiled(
         if line.op == tiles.TEXT:
             buffers.append(buffer.slice(data_at[index], ends[index] - data_at[index]))
         array = pa.Array.from_buffers(line.kind, rows, buffers, nulls_here)
-        arrays[line.column] = array if line.labels is None else line.labels.take(array)
+        if line.labels is not None:
+            array = line.labels.take(array)
+            if array.null_count > nulls_here:
+                inexact.add(line.column)
+        arrays[line.column] = array
     return arrays, inexact
