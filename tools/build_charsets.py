@@ -4,9 +4,10 @@ Usage: python tools/build_charsets.py DIRECTORY
 
 DIRECTORY holds <flavor>_<charset>.json, each a map from the code's bytes in hex to its text, as a
 server's own CONVERT(... USING utf8mb4) gives it. A code that a server accepts without knowing its
-character maps to "?", and so it does here: that is what SELECT shows. The npz holds, per charset,
-arrays of uint16 named <charset>.one, .two, .three; a flavor whose table differs gets its own, named
-<flavor>_<charset>.
+character maps to "?", and so it does here: that is what SELECT shows. variants.json has, by
+charset, the codes that the servers write as another one when they convert their character back. The
+npz holds, per charset, arrays of uint16 named <charset>.one, .two, .three, and .variants of uint32;
+a flavor whose table differs gets its own, named <flavor>_<charset>.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ def gb18030_four_bytes() -> np.ndarray:
 
 def main(directory: Path) -> None:
     arrays: dict[str, np.ndarray] = {}
+    variants = json.loads((directory / "variants.json").read_text())
     for path in sorted(directory.glob("mysql_*.json")):
         charset = path.stem.removeprefix("mysql_")
         parts = tables(json.loads(path.read_text()))
@@ -83,6 +85,8 @@ def main(directory: Path) -> None:
             if any(not np.array_equal(parts[name], theirs[name]) for name in parts):
                 print(f"{charset}: MariaDB differs")
                 arrays |= {f"mariadb_{charset}.{name}": array for name, array in theirs.items()}
+    for charset, codes in variants.items():
+        arrays[f"{charset}.variants"] = np.array([int(code, 16) for code in codes], np.uint32)
     OUT.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(OUT, **arrays)  # type: ignore[arg-type]  # a table may have any name
     print(f"{OUT.name}: {len(arrays)} tables, {OUT.stat().st_size} bytes")

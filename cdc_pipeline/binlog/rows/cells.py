@@ -44,7 +44,9 @@ class Block:
 
 @dataclass(slots=True)
 class Cells:
-    """The values of one column of one image, in all blocks; `state` has one of each row."""
+    """The values of one column of one image, in all blocks; `state` has one of each row; `is_key`:
+    of the primary key.
+    """
 
     column: Column
     index: int
@@ -54,6 +56,7 @@ class Cells:
     value_bytes: int
     rule: int
     is_mariadb: bool
+    is_key: bool
     state: NDArray[np.uint8]
     packed: NDArray[np.int64] | None = None
     unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None

@@ -89,6 +89,7 @@ def build_columns(
             value_bytes=int(value_bytes[index]),
             rule=int(rules[index]),
             is_mariadb=is_mariadb,
+            is_key=index in schema.primary_key,
             state=np.empty(rows, np.uint8),
         )
         if array is None:
@@ -266,7 +267,7 @@ def _address(cells: Cells, kind: pa.DataType, *, form: int) -> pa.Array:
 
 
 def _text(cells: Cells, kind: pa.DataType) -> pa.Array:
-    charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
+    charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb, is_key=cells.is_key)
     if charset.copied_as is not None:
         return _of_text(cells, kind, _gathered(cells, mode=charset.copied_as))
     transcoded = _appended(
@@ -358,6 +359,8 @@ def _describe(cells: Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     """Reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)
+    if cells.is_key and column.type.has_charset:
+        reason += " in a key, where each character has one code"
     if column.type.not_held_text == "moment":
         packed = cells.integers(signed=False) if cells.packed is None else cells.packed
         values, inverse = np.unique(packed[bad], return_inverse=True)

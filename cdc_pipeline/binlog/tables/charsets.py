@@ -20,6 +20,7 @@ from cdc_pipeline.binlog.kernels.text import text
 from cdc_pipeline.errors import SchemaError, UnrepresentableValueError
 
 _NO_TABLE: Final = np.full(1, text.NOT_A_CODE, np.uint16)
+_QUESTION_MARK: Final = 0x3F
 
 # Charsets that need no table.
 _MODES: Final = {
@@ -68,8 +69,10 @@ def _stored() -> dict[str, NDArray[np.uint16]]:
 
 
 @cache
-def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
-    """The charset with this name on the server. The flavor matters for ascii and eucjpms only.
+def find_charset(name: str, *, is_mariadb: bool = False, is_key: bool = False) -> Charset:
+    """The charset with this name on the server. The flavor matters for ascii and eucjpms only. In a
+    key each character has one code, the one that the server writes, and an unknown one has none:
+    two keys would have one text. ASCII's characters keep all of theirs, each of which is in use.
     Raises SchemaError: the charset is unknown.
     """
     mode = _MODES.get(name)
@@ -87,8 +90,25 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
             next_step="convert the column to a known charset, or exclude its table "
             "from the capture",
         )
-    tables = (stored.get(f"{key}.{part}", _NO_TABLE) for part in ("one", "two", "three"))
+    tables = [stored.get(f"{key}.{part}", _NO_TABLE) for part in ("one", "two", "three")]
+    if is_key:
+        variants = stored.get(f"{name}.variants")
+        tables = _one_code_of_each(tables, [] if variants is None else variants.tolist())
     return Charset(name, text.GB18030 if name == "gb18030" else text.TABLE, *tables)
+
+
+def _one_code_of_each(
+    tables: list[NDArray[np.uint16]], variants: list[int]
+) -> list[NDArray[np.uint16]]:
+    told = [table.copy() for table in tables]
+    for code in variants:
+        part = told[(code > 0xFF) + (code > 0xFFFF)]
+        if part[code & 0xFFFF] > 0x7F:
+            part[code & 0xFFFF] = text.NOT_A_CODE
+    for part in told:
+        part[part == _QUESTION_MARK] = text.NOT_A_CODE
+    told[0][_QUESTION_MARK] = _QUESTION_MARK
+    return told
 
 
 def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:

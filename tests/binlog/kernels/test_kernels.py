@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 
@@ -43,7 +44,8 @@ MOMENTS = st.lists(
 def decode(column: Column, values: list[bytes | None], *, is_mariadb: bool = False) -> DecodedRows:
     body = rows_body(WRITE, [full(value) for value in values])
     chunk = chunk_of([(WRITE, body)], is_mariadb=is_mariadb)
-    return decode_rows([RowsSelection(chunk, np.array([0]))], schema_of(column), epoch=0)
+    schema = replace(schema_of(column), primary_key=())
+    return decode_rows([RowsSelection(chunk, np.array([0]))], schema, epoch=0)
 
 
 def values_of(rows: DecodedRows) -> list[object]:

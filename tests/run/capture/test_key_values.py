@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from cdc_pipeline.binlog.kernels.text.text import LEAD_BYTE
+from cdc_pipeline.binlog.tables import charsets
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import TargetSuspendedError
+from cdc_pipeline.errors import TargetSuspendedError, UnrepresentableValueError
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
@@ -17,37 +20,84 @@ from tests.support.comparison import lake_rows, server_rows
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 
-def test_k11_f165_the_number_0_of_an_enum_is_no_key_beside_an_empty_label(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig]
-) -> None:
-    database, server = mysql_database, mysql_server
-    config = make_config(live(server), include=[f"{database}.*"], start=here(server))
-    lake, cursors = MemoryLake(), MemoryCursorStore()
+class Captured:
+    """Tables of a database in memory, each compared with the server's."""
 
-    def run() -> None:
-        capture(
-            config,
-            cursors=cursors,
-            sink=memory_sink(lake, source=config.name, config=config.sink),
-        )
+    def __init__(self, server: Server, database: str, config: PipelineConfig) -> None:
+        self._server, self._database, self._config = server, database, config
+        self._lake, self._cursors = MemoryLake(), MemoryCursorStore()
 
-    def shown(table: str, *columns: str) -> list[tuple[Any, ...]]:
-        rows = lake_rows(lake, config.sink.lake_path, database, table, list(columns))
-        assert rows == server_rows(server, database, table, list(columns))
+    def run(self) -> None:
+        sink = memory_sink(self._lake, source=self._config.name, config=self._config.sink)
+        capture(self._config, cursors=self._cursors, sink=sink)
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        path = self._config.sink.lake_path
+        return lake_rows(self._lake, path, self._database, table, list(columns))
+
+    def check(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        rows = self.rows(table, *columns)
+        assert rows == server_rows(self._server, self._database, table, list(columns))
         return rows
 
-    server.execute_all(
-        f"USE `{database}`",
+
+@pytest.fixture
+def captured(
+    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig]
+) -> Captured:
+    start = here(mysql_server)
+    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=start)
+    return Captured(mysql_server, mysql_database, config)
+
+
+def test_k11_f165_the_number_0_of_an_enum_is_no_key_beside_an_empty_label(
+    mysql_server: Server, mysql_database: str, captured: Captured
+) -> None:
+    use = f"USE `{mysql_database}`"
+    mysql_server.execute_all(
+        use,
         "SET sql_mode = ''",
         "CREATE TABLE plain (k ENUM('x', 'y') PRIMARY KEY, v ENUM('', 'x'))",
         "CREATE TABLE told (k ENUM('', 'x') PRIMARY KEY, v INT)",
         "INSERT INTO plain VALUES ('bad', ''), ('x', 'bad'), ('y', NULL)",
         "INSERT INTO told VALUES ('', 1), ('x', 2)",
     )
-    run()
-    assert shown("plain", "k", "v") == [("", ""), ("x", ""), ("y", None)]
-    assert shown("told", "k", "v") == [("", 1), ("x", 2)]
-    server.execute_all(f"USE `{database}`", "SET sql_mode = ''", "INSERT INTO told VALUES (0, 3)")
+    captured.run()
+    assert captured.check("plain", "k", "v") == [("", ""), ("x", ""), ("y", None)]
+    assert captured.check("told", "k", "v") == [("", 1), ("x", 2)]
+    mysql_server.execute_all(use, "SET sql_mode = ''", "INSERT INTO told VALUES (0, 3)")
     with pytest.raises(TargetSuspendedError, match="'' is a label"):
-        run()
-    assert ("", 1) in lake_rows(lake, config.sink.lake_path, database, "told", ["k", "v"])
+        captured.run()
+    assert ("", 1) in captured.rows("told", "k", "v")
+
+
+def test_k11_f166_a_character_has_one_code_in_a_key(
+    mysql_server: Server, mysql_database: str, captured: Captured
+) -> None:
+    """That which the server writes for it; other columns have each."""
+    use, table = f"USE `{mysql_database}`", "(k VARCHAR(9) PRIMARY KEY, v VARCHAR(9))"
+    mysql_server.execute_all(
+        use,
+        f"CREATE TABLE told {table} DEFAULT CHARSET=cp932 COLLATE=cp932_bin",
+        "INSERT INTO told VALUES (_cp932 0x81E0, _cp932 0x8790), ('?', _cp932 0x81AD)",
+    )
+    captured.run()
+    assert captured.check("told", "k", "v") == [("?", "?"), ("\u2252", "\u2252")]
+    mysql_server.execute_all(use, "INSERT INTO told VALUES (_cp932 0x8790, 'other')")
+    with pytest.raises(UnrepresentableValueError, match="cp932 in a key"):
+        captured.run()
+    assert len(captured.rows("told", "k", "v")) == 2
+
+
+@pytest.mark.parametrize("charset", charsets.known_charsets())
+def test_k11_f166_no_two_codes_of_a_key_are_one_character(charset: str) -> None:
+    """But for ASCII's, of which each is in use."""
+    for is_mariadb in (False, True):
+        found = charsets.find_charset(charset, is_mariadb=is_mariadb, is_key=True)
+        points = np.concatenate([found.one, found.two, found.three])
+        points = points[(points > 0x7F) & (points < LEAD_BYTE)]
+        assert len(np.unique(points)) == len(points)
+        plain = charsets.find_charset(charset, is_mariadb=is_mariadb)
+        every = np.concatenate([plain.one, plain.two, plain.three])
+        lost = np.setdiff1d(every[every < LEAD_BYTE], points)
+        assert (lost[lost > 0x7F] == 0xFFFD).all()
