@@ -29,7 +29,7 @@ from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
-from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.binlog.tables.charsets import Charset, find_charset
 from cdc_pipeline.binlog.wire_types import COMPRESSED, OLD_TEMPORAL, WireType
 from cdc_pipeline.errors import BinlogError
 
@@ -266,8 +266,12 @@ def _address(cells: Cells, kind: pa.DataType, *, form: int) -> pa.Array:
     )
 
 
+def _charset(cells: Cells) -> Charset:
+    return find_charset(cells.column.charset, is_mariadb=cells.is_mariadb, is_key=cells.is_key)
+
+
 def _text(cells: Cells, kind: pa.DataType) -> pa.Array:
-    charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb, is_key=cells.is_key)
+    charset = _charset(cells)
     if charset.copied_as is not None:
         return _of_text(cells, kind, _gathered(cells, mode=charset.copied_as))
     transcoded = _appended(
@@ -359,7 +363,7 @@ def _describe(cells: Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
     """Reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)
-    if cells.is_key and column.type.has_charset:
+    if cells.is_key and column.type.decoder == "text" and _charset(cells).mode == text.TABLE:
         reason += " in a key, where each character has one code"
     if column.type.not_held_text == "moment":
         packed = cells.integers(signed=False) if cells.packed is None else cells.packed
