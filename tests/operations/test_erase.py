@@ -349,8 +349,13 @@ def test_k14_a_key_whose_columns_have_other_names_in_the_target_is_found_by_thos
     assert lake.rows("changelog", *columns) == others
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("is_swapped_before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "is_swapped_before",
+    [
+        pytest.param(True, marks=pytest.mark.whole, id="before"),
+        pytest.param(False, marks=pytest.mark.nightly, id="after"),
+    ],
+)
 def test_k14_f163_a_key_whose_columns_swap_names_stays_that_of_its_row(
     mysql_server: Server,
     mysql_database: str,
