@@ -64,7 +64,7 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             "recorded files",
         )
     if _FILES_GONE.search(text):
-        return _files_gone(error, table=table)
+        return files_gone(error, table=table)
     if _REFUSED.search(text):
         return TargetRefusedError(
             f"batch {batch_number} could not be applied: the table refuses it",
@@ -82,7 +82,7 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     )
 
 
-def _files_gone(error: Exception, *, table: str) -> LakeStateError:
+def files_gone(error: Exception, *, table: str) -> LakeStateError:
     return LakeStateError(
         "files of the table are gone or damaged",
         table=table,
@@ -95,7 +95,7 @@ def reading_failed(error: Exception, *, table: str, what: str) -> CdcError:
     if isinstance(error, CdcError):
         return error
     if _FILES_GONE.search(str(error)):
-        return _files_gone(error, table=table)
+        return files_gone(error, table=table)
     return MergeError(
         what, table=table, got=said_by(error), next_step="nothing was changed: try again"
     )

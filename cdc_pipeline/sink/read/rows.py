@@ -30,11 +30,12 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from cdc_pipeline.errors import LakeStateError, SparkNeededError
+from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.lake.parquet import may_pass
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
+from cdc_pipeline.sink.delta.failures import files_gone
 from cdc_pipeline.sink.delta.replay import TableState, file_name
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
@@ -162,12 +163,7 @@ def read_errors(table: str) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise LakeStateError(
-            "a data file of the table cannot be read",
-            table=table,
-            got=f"{type(error).__name__}: {error}",
-            next_step="restore it from a backup of the lake, or take a new snapshot of the table",
-        ) from None
+        raise files_gone(error, table=table) from None
 
 
 def values_within(values: tuple[str, pa.Array] | None) -> Filters | None:
