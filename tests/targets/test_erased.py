@@ -271,7 +271,7 @@ def test_k14_f163_a_key_is_its_columns_whatever_they_are_called(epoch: int) -> N
         pytest.param("", "a b", id="no key"),
     ],
 )
-@pytest.mark.parametrize("is_old", [True, False], ids=["a record of before", "before the history"])
+@pytest.mark.parametrize("is_old", [True, False], ids=["an older record", "before the history"])
 def test_k14_f163_what_cannot_be_known_is_refused(key: str, columns: str, is_old: bool) -> None:
     keys = () if is_old else (key_bound(40, "a", "b"), key_bound(20, "a", "b", is_known=False))
     erased = reading(erasure((7, 8), key=("a", "b"), keys=keys))

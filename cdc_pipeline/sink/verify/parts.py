@@ -131,7 +131,8 @@ def lake_parts(
     needed |= set() if sides.shard is None else {sides.shard[0]}
     needed |= {BEFORE_COLUMN} if mode.rows_are_changes else set()
     maybe = {RESCUED.name, BEFORE_ABSENT_COLUMN} - own.keys()
-    maybe |= {name for layout in sides.layouts for key in layout.keys.values() for name in key}
+    keys_before = (key for layout in sides.layouts for key in layout.keys.values())
+    maybe |= {name for key in keys_before for name in key} - needed
     values = None
     if keys and not mode.rows_are_changes:
         first = sides.key_positions[0]

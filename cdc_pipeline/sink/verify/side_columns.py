@@ -57,16 +57,15 @@ def side_rows(
     *,
     seq: Any = None,
     absent: Any = None,
-    weight: NDArray[np.int64] | None = None,
 ) -> pa.Table:
-    """Raises ArrowException: a value does not fit the type that it is recorded with."""
+    """Each row once. Raises ArrowException: a value does not fit its recorded type."""
     arrays: dict[str, Any] = {}
     for at, given in values.items():
         kind = arrow_of(sides.type_of(at))
         arrays[f"c{at}"] = pa.nulls(count, kind) if given is None else given.cast(kind)
     arrays["_seq"] = pa.nulls(count, SEQ_TYPE) if seq is None else seq
     arrays["_absent"] = pa.nulls(count, NAMES_TYPE) if absent is None else absent
-    arrays["_weight"] = np.ones(count, np.int64) if weight is None else weight
+    arrays["_weight"] = np.ones(count, np.int64)
     return pa.table(arrays)
 
 
