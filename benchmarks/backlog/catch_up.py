@@ -62,15 +62,22 @@ def child(folder: Path) -> int:
 
 
 def _measured(folder: Path, gigabytes: float) -> dict[str, float]:
-    first, second = _recorded()
-    links = max(1, round(gigabytes * _GIGABYTE / second.stat().st_size))
-    for name, count in (("warm", 1), ("journals", links)):
-        (folder / name).mkdir(parents=True)
-        for number, file in enumerate([first, *[second] * count], 1):
-            _link(file, folder / name / name_of(number))
+    link_journals(folder / "warm", 0)
+    size_bytes = link_journals(folder / "journals", gigabytes)
     found: dict[str, float] = told_by("benchmarks.backlog", "child", folder)
     shutil.rmtree(folder)
-    return {**found, "bytes": links * second.stat().st_size}
+    return {**found, "bytes": size_bytes}
+
+
+def link_journals(folder: Path, gigabytes: float) -> int:
+    """Make an archive of so many gigabytes of inserts, of one full journal at least; return its
+    bytes without the journal that creates the table."""
+    first, second = _recorded()
+    count = max(1, round(gigabytes * _GIGABYTE / second.stat().st_size))
+    folder.mkdir(parents=True)
+    for number, file in enumerate([first, *[second] * count], 1):
+        _link(file, folder / name_of(number))
+    return count * second.stat().st_size
 
 
 def _link(file: Path, name: Path) -> None:

@@ -5,25 +5,27 @@ the driver beside rows decoded on executors, in one run.
 
 CPU-seconds of the driver's process and of its JVM, each told apart, per million changes: what a
 capture of the whole journal spends more than one of its first transactions, whose cost is that of
-starting. Both lakes are compared table by table. ``--fit`` measures how decoding on executors
-divides among cores instead, by elapsed time.
+starting. Both lakes are compared table by table. ``--fit`` measures instead, by elapsed time, how
+decoding and staging on executors divide among cores.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.backlog.catch_up import link_journals
 from benchmarks.decode.workloads import W1, W2, Workload, journals
 from benchmarks.processes import cpu_s, jvm_pid, told_by
 from benchmarks.report import Figure, report
@@ -42,7 +44,6 @@ class Spent:
     process_s: float
     jvm_s: float
     changes: int
-    wall_s: float
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,7 +76,6 @@ def run(way: str, archive: Path, lake: Path, master: str, *, stop: int | None = 
     from cdc_pipeline.position.cursor import MemoryCursorStore
     from cdc_pipeline.run.capture.capture import capture
 
-    began_s = time.monotonic()
     config = config_of(way, archive, lake, master, stop=stop)
     report = capture(config, cursors=MemoryCursorStore())
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ def run(way: str, archive: Path, lake: Path, master: str, *, stop: int | None = 
         table.rows_inserted + table.rows_updated + table.rows_deleted
         for table in report.tables.values()
     )
-    return Spent(cpu_s(os.getpid()), jvm_s, changes, time.monotonic() - began_s)
+    return Spent(cpu_s(os.getpid()), jvm_s, changes)
 
 
 def first_end(archive: Path, size_bytes: int) -> int:
@@ -223,7 +223,7 @@ def measured(workload: Workload, journal: Path, folder: Path, master: str) -> li
         if spent.changes != workload.changes:
             raise SystemExit(f"{name}, {way}: {spent.changes:,} changes of {workload.changes:,}")
         beyond[way] = Spent(
-            spent.process_s - start.process_s, spent.jvm_s - start.jvm_s, spent.changes, 0
+            spent.process_s - start.process_s, spent.jvm_s - start.jvm_s, spent.changes
         )
     tables = told_by("benchmarks.cluster", "contents", folder)
     differing = sum(len({tuple(found) for found in of.values()}) > 1 or len(of) < len(WAYS)
@@ -249,27 +249,54 @@ def measured(workload: Workload, journal: Path, folder: Path, master: str) -> li
     return figures
 
 
-def fitted(workload: Workload, journal: Path, folder: Path, master: str) -> list[Figure]:
+FIT_GB: Final = (1.0, 5.0)
+
+
+def staged(archive: Path, lake: Path, master: str) -> float:
+    """Decode and stage an archive on executors, into tables that only count; return seconds."""
+    from benchmarks.history.tables import CountedTables, History
+    from cdc_pipeline.lake.paths import LakePaths
+    from cdc_pipeline.position.cursor import MemoryCursorStore
+    from cdc_pipeline.run.capture.capture import capture
+    from cdc_pipeline.sink.apply.executors import run_tasks
+    from cdc_pipeline.sink.lake_sink import Sink
+    from cdc_pipeline.sink.spark.session import SparkProvider
+
+    class OnExecutors(CountedTables):
+        def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+            return run_tasks(SparkProvider(config.sink.spark).session(), tasks, work)
+
+    began_s = time.monotonic()
+    config = config_of("executors", archive, lake, master)
+    paths = LakePaths(lake, config.name)
+    tables = OnExecutors(paths, History(lambda _record, _table, _version: None, {}))
+    sink = Sink(paths, tables=tables, cut_retention=config.sink.cut_retention)
+    report = capture(config, cursors=MemoryCursorStore(), sink=sink)
+    if report.parallel is None or not report.parallel.tasks:
+        raise SystemExit(f"read by {report.parallel}")
+    return time.monotonic() - began_s
+
+
+def fitted(folder: Path, master: str) -> list[Figure]:
     """Amdahl's law: the share that divides among cores, from `local[1]` and `local[2]`, and how
-    well it tells what the second worker of a cluster brings. Elapsed time: on a quiet machine."""
-    archive = folder / "archive"
-    archive.mkdir(parents=True)
-    (archive / "binlog.000001").symlink_to(journal)
-    stop = first_end(archive, _START_BYTES)
+    well it tells what the second worker of a cluster brings. Seconds of five gigabytes beyond
+    those of one, so that the start of workers counts for nothing; on a quiet machine."""
+    sizes = [link_journals(folder / f"archive-{gb:g}", gb) for gb in FIT_GB]
+    beyond_gb = (sizes[1] - sizes[0]) / 1e9
     masters = ("local[1]", "local[2]", f"{master}#1", f"{master}#2")
-    beyond = {}
+    s_per_gb = []
     for number, of in enumerate(masters):
-        start, whole = (
-            _spent("executors", archive, folder / f"{name}-{number}", of, until)
-            for name, until in (("start", stop), ("whole", None))
+        few_s, many_s = (
+            _staged_apart(folder / f"archive-{gb:g}", folder / f"lake-{number}", of)
+            for gb in FIT_GB
         )
-        beyond[of] = whole.wall_s - start.wall_s
-    one, two, one_worker, two_workers = beyond.values()
+        print(f"{of}: {few_s:.1f} s, {many_s:.1f} s", file=sys.stderr, flush=True)
+        s_per_gb.append((many_s - few_s) / beyond_gb)
+    one, two, one_worker, two_workers = s_per_gb
     share = 2 * (one - two) / one
     told = one_worker * (1 - share / 2)
-    name = workload.name[:2].upper()
     return [
-        Figure(f"{name}, beyond its start: local[1]", one, "s"),
+        Figure("a GB of inserts, decoded and staged: local[1]", one, "s"),
         Figure("... local[2]", two, "s"),
         Figure("... share that divides", share, "times"),
         Figure("... a cluster's one worker", one_worker, "s"),
@@ -282,28 +309,36 @@ def fitted(workload: Workload, journal: Path, folder: Path, master: str) -> list
     ]
 
 
+def _staged_apart(archive: Path, lake: Path, master: str) -> float:
+    told_s: float = told_by("benchmarks.cluster", "staged", archive, lake, master)
+    shutil.rmtree(lake)
+    return told_s
+
+
 def main() -> int:
     if sys.argv[1:2] == ["way"]:
         way, archive, lake, master, stop = sys.argv[2:]
         spent = run(way, Path(archive), Path(lake), master, stop=int(stop) if stop else None)
         print(json.dumps(spent.plain()), flush=True)
         return 0
+    if sys.argv[1:2] == ["staged"]:
+        print(json.dumps(staged(Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])), flush=True)
+        return 0
     if sys.argv[1:2] == ["contents"]:
         print(json.dumps(contents(Path(sys.argv[2]))), flush=True)
         return 0
-    recorded = dict(journals())
-    is_fit = "--fit" in sys.argv
     with tempfile.TemporaryDirectory(prefix="cdc-bench-cluster-") as name:
         folder = Path(name)
         with spark_cluster(folder / "cluster") as master:
+            if "--fit" in sys.argv:
+                return report("how decoding divides", fitted(folder, master))
+            recorded = dict(journals())
             figures = [
                 figure
                 for workload in (W1, W2)
-                for figure in (fitted if is_fit else measured)(
-                    workload, recorded[workload], folder / workload.name, master
-                )
+                for figure in measured(workload, recorded[workload], folder / workload.name, master)
             ]
-    return report("how decoding divides" if is_fit else "what executors take off", figures)
+    return report("what executors take off", figures)
 
 
 if __name__ == "__main__":
