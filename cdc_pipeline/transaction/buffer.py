@@ -5,23 +5,26 @@ Rules:
   event leaves once, except those of transactions that their journal's end left unfinished (K5: the
   server never committed them), which `dropped` counts.
 - Consecutive whole transactions are coalesced into one slice. A transaction that is longer than a
-  slice or spans chunks leaves as OPEN_PIECE ... LAST_PIECE, so that a transaction of any size
-  passes a ring of any size (K9: memory is bounded).
+  slice, or not short and in two chunks, leaves as OPEN_PIECE ... LAST_PIECE, so that a transaction
+  of any size passes a ring of any size (K9: memory is bounded).
+- A short transaction in two chunks is copied into one small chunk, and leaves whole.
 - A statement that must be alone according to `is_isolated` leaves as one STATEMENT slice: its GTID
   event and its query. If the two are in different chunks, they are copied into one small chunk.
-- Between two feeds the buffer keeps only a transaction that may still be a single statement, of
-  which only the GTID event has arrived.
+- Between two feeds the buffer keeps only the begin of a transaction that is short so far, or may
+  still be a single statement, of which only the GTID event has arrived.
 - The slices of a chunk are put as one list, up to `slice_events_max` events at a time: a put needs
   room for one slice at most.
 - Without coalescing it follows T1 exactly: flush before a begin, after an end, after anything that
   is not DML, after a heartbeat, and when full.
-- Everything before a refused or contradictory event is delivered before the error is raised.
+- Every transaction that ends before a refused or contradictory event is delivered before the error
+  is raised.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +36,20 @@ from cdc_pipeline.binlog.transactions.grouping import (
     TransactionBounds,
     TransactionPass,
 )
-from cdc_pipeline.binlog.transactions.grouping_kernel import MARK_ABANDON, MARK_STATEMENT
+from cdc_pipeline.binlog.transactions.grouping_kernel import (
+    MARK_ABANDON,
+    MARK_COMMIT,
+    MARK_PREPARE,
+    MARK_ROLLBACK,
+    MARK_STATEMENT,
+)
 from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, TransactionError
 from cdc_pipeline.position.position import Position
+
+# What is done for each slice costs more than copying this much, once a chunk.
+SHORT_EVENTS_MAX: Final = 64
+SHORT_BYTES_MAX: Final = 1 << 20
+_ENDS_BODY: Final = (MARK_COMMIT, MARK_ROLLBACK, MARK_PREPARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class TransactionBuffer:
         on_position: called after each stored list with the position after its last transaction
             (T3).
         coalesce: False for one list per transaction, exactly as T1 says.
+        short_events_max: most events of a transaction in two chunks that leaves whole.
     """
 
     def __init__(
@@ -73,6 +88,7 @@ class TransactionBuffer:
         slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
         coalesce: bool = True,
+        short_events_max: int = SHORT_EVENTS_MAX,
     ) -> None:
         if slice_events_max < 1 or slice_events_max & (slice_events_max - 1):
             raise RingSizeError(
@@ -84,12 +100,13 @@ class TransactionBuffer:
         self._put = put
         self._is_isolated = is_isolated
         self._slice_events_max = slice_events_max
+        self._short_events_max = min(short_events_max, slice_events_max)
         self._source = source
         self._on_position = on_position
         self._coalesce = coalesce
         self._pass = TransactionPass()
         self._pending: list[EventSlice] = []  # an open transaction, before any of it has left
-        self._list: list[EventSlice] = []  # to be put together, all from the fed chunk
+        self._list: list[EventSlice] = []  # to be put together
         self._list_events = 0
         self._list_end: tuple[Chunk, int] | None = None  # chunk and row of its last transaction end
         self._open_events = 0  # events of the open transaction that have left as pieces
@@ -117,8 +134,8 @@ class TransactionBuffer:
 
     def _feed(self, chunk: Chunk, grouped: GroupedChunk) -> None:
         bounds = grouped.bounds
-        first = 0
-        for row in bounds.statements.tolist():
+        first = self._end_pending(chunk, bounds)
+        for row in bounds.statements[bounds.statements >= first].tolist():
             start = self._boundary_before(bounds, row)
             try:
                 statement = self._isolated_statement(chunk, row, int(bounds.marks[row]))
@@ -146,6 +163,26 @@ class TransactionBuffer:
                 next_step="run again; if the error stays, the journal is truncated: compare it "
                 "with the server's copy",
             )
+
+    def _end_pending(self, chunk: Chunk, bounds: TransactionBounds) -> int:
+        """Put the pending transaction whole, if it ends here and is short; return the row after."""
+        stop = int(bounds.ends[0]) + 1 if self._pending and len(bounds.ends) else 0
+        if not stop or bounds.marks[: stop - 1].any() or bounds.marks[stop - 1] not in _ENDS_BODY:
+            return 0
+        parts = [*self._pending, EventSlice(chunk, 0, stop)]
+        if not self._is_short(parts):
+            return 0
+        self._pending = []
+        chunk, first, end = _stitch(parts)
+        self._send(EventSlice(chunk, first, end, source=self._source), end_row=end - 1)
+        return stop
+
+    def _is_short(self, parts: Sequence[EventSlice]) -> bool:
+        return (
+            self._coalesce
+            and sum(part.event_count for part in parts) <= self._short_events_max
+            and sum(part.event_bytes for part in parts) <= SHORT_BYTES_MAX
+        )
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -183,20 +220,18 @@ class TransactionBuffer:
             start = max(self._boundary_before(bounds, row), first)
             self._cut(chunk, first, start, bounds)
             first = self._abandon(chunk, start, row)
-        tail = stop
-        if bounds.inside[stop - 1]:
-            tail = max(self._boundary_before(bounds, stop), first)
-            if self._pass.is_body_open:
-                self._cut(chunk, first, tail, bounds)
-                self._begin_open(chunk, tail)
-                self._cut(chunk, tail, stop, bounds)
-                return
+        if not bounds.inside[stop - 1]:
+            self._cut(chunk, first, stop, bounds)
+            return
+        tail = max(self._boundary_before(bounds, stop), first)
         self._cut(chunk, first, tail, bounds)
-        if tail < stop:
-            self._begin_open(chunk, tail)
-            self._pending.append(
-                EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source)
-            )
+        self._begin_open(chunk, tail)
+        part = EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source)
+        is_short = not self._open_events and self._is_short([*self._pending, part])
+        if is_short or not self._pass.is_body_open:
+            self._pending.append(part)
+        else:
+            self._cut(chunk, tail, stop, bounds)
 
     def _cut(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
         """`first` and `stop` are boundaries, or inside the open transaction."""

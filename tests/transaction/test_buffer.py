@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import RingSizeError, StoreError, TransactionError, UnsupportedDdlError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.transaction.buffer import TransactionBuffer
+from cdc_pipeline.transaction.buffer import SHORT_BYTES_MAX, SHORT_EVENTS_MAX, TransactionBuffer
 from tests.support.event_builder import MARIADB, JournalBuilder, cut
 
 KINDS = {kind: kind.name for kind in SliceKind}
@@ -138,7 +138,7 @@ def test_t3_position_is_that_after_the_last_transaction_end_of_each_list_and_non
 
 def test_t4_a_transaction_over_three_chunks_leaves_in_pieces_of_one_transaction() -> None:
     whole = JournalBuilder().transaction(1).transaction(10).transaction(1).chunk()
-    collector = fed(*cut(whole, [8, 5]))
+    collector = fed(*cut(whole, [8, 5]), short_events_max=13)
     assert collector.shape == [
         ("TRANSACTIONS", 5),
         ("OPEN_PIECE", 3),
@@ -147,6 +147,25 @@ def test_t4_a_transaction_over_three_chunks_leaves_in_pieces_of_one_transaction(
         ("TRANSACTIONS", 5),
     ]
     assert collector.offsets() == whole.events["offset"].tolist()
+
+
+def test_a_short_transaction_in_several_chunks_leaves_whole() -> None:
+    whole = JournalBuilder().transaction(1).transaction(10).transaction(1).chunk()
+    collector = fed(*cut(whole, [8, 5]), short_events_max=14)
+    assert collector.shape == [("TRANSACTIONS", 5), ("TRANSACTIONS", 14), ("TRANSACTIONS", 5)]
+    assert collector.offsets() == whole.events["offset"].tolist()
+    held = collector.slices[1]
+    bodies = [held.chunk.body(row).tobytes() for row in range(held.first, held.stop)]
+    assert bodies == [whole.body(row).tobytes() for row in range(5, 19)]
+    assert [place.offset for place in collector.positions] == [
+        int(whole.events["next_offset"][row]) for row in (4, 23)
+    ]
+
+
+def test_a_transaction_of_many_bytes_is_not_held_back() -> None:
+    large = bytes(SHORT_BYTES_MAX)
+    whole = JournalBuilder().gtid().query("BEGIN").add(T.INTVAR, large).xid().chunk()
+    assert fed(*cut(whole, [3])).shape == [("OPEN_PIECE", 3), ("LAST_PIECE", 1)]
 
 
 def test_isolated_statement_is_alone_and_foreign_ones_are_no_boundary() -> None:
@@ -236,7 +255,7 @@ def test_k5_an_unfinished_transaction_of_which_nothing_left_is_dropped_and_count
 def test_k5_pieces_that_left_before_are_followed_by_an_abandoned_mark() -> None:
     first = JournalBuilder().transaction(1).gtid().query("BEGIN").rows(2).chunk()
     second = JournalBuilder(journal="binlog.000002").fde().transaction(1).chunk()
-    collector = fed(first, second)
+    collector = fed(first, second, short_events_max=4)
     assert collector.shape == [
         ("TRANSACTIONS", 5),
         ("OPEN_PIECE", 5),
@@ -276,16 +295,19 @@ PIECES = st.sampled_from(
     sizes=st.lists(st.integers(1, 12), max_size=12),
     slice_events_max=st.sampled_from([2, 4, 16, 1024]),
     coalesce=st.booleans(),
+    short_events_max=st.sampled_from([0, 3, SHORT_EVENTS_MAX]),
 )
 def test_t2_t4_every_event_leaves_once_in_order_and_no_transaction_is_torn(
-    pieces, sizes, slice_events_max, coalesce
+    pieces, sizes, slice_events_max, coalesce, short_events_max
 ) -> None:
     builder = JournalBuilder(journal_format=MARIADB)
     for name, *arguments in pieces:
         getattr(builder, name)(*arguments)
     whole = builder.chunk()
     reference = TransactionPass().step(whole)
-    collector = Collector(slice_events_max=slice_events_max, coalesce=coalesce)
+    collector = Collector(
+        slice_events_max=slice_events_max, coalesce=coalesce, short_events_max=short_events_max
+    )
     failed = False
     for chunk in cut(whole, sizes):
         try:
