@@ -47,7 +47,7 @@ from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, Transaction
 from cdc_pipeline.position.position import Position
 
 # What is done for each slice costs more than copying this much, once a chunk.
-SHORT_EVENTS_MAX: Final = 64
+SHORT_EVENTS_MAX: Final = 256
 SHORT_BYTES_MAX: Final = 1 << 20
 _ENDS_BODY: Final = (MARK_COMMIT, MARK_ROLLBACK, MARK_PREPARE)
 
@@ -368,19 +368,20 @@ class TransactionBuffer:
 
 def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
     """A new chunk with copies of the events of `parts`, and its first and last row."""
-    data = []
+    data: list[NDArray[np.uint8]] = []
     tables = []
     size_bytes = rows = 0
     for part in parts:
         events = part.events.copy()
+        lengths = events["event_length"].astype(np.int64)
+        stops = events["start"] + lengths
+        bounds = zip(events["start"].tolist(), stops.tolist(), strict=True)
+        data += [part.chunk.data[start:stop] for start, stop in bounds]
+        events["start"] = size_bytes + np.cumsum(lengths) - lengths
         # A payload event and the events inside it are in one chunk and in one transaction.
         events["parent"][events["parent"] >= 0] += rows - part.first
+        size_bytes += int(lengths.sum())
         rows += part.event_count
-        for event in events:
-            start = int(event["start"])
-            data.append(part.chunk.data[start : start + int(event["event_length"])])
-            event["start"] = size_bytes
-            size_bytes += int(event["event_length"])
         tables.append(events)
     events = np.concatenate(tables)
     last = parts[-1].chunk
