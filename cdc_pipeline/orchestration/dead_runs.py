@@ -4,25 +4,25 @@ Rules:
 - A run has the tags of its source and kind, whoever started it: a job's own, or those that its step
   adds. A run that also selects a project's other assets, or checks of its own, has none: it is not
   ours to delete.
-- A run names its process in a tag: its own id, then host, boot, process id and start time. That
-  identifies the process uniquely, even if the operating system reuses the process id. A run that is
-  executed again has the tags of the one before it, so a tag with another run's id says nothing.
+- A run names its process in a tag: its own id, then host and mark of the process, which is unique
+  even if the operating system reuses the process id. A run that is executed again has the tags of
+  the one before it, so a tag with another run's id says nothing.
   Where each step may have a process of its own, each step names it: it ends before the run does.
 - A run loses its slot only if it is finished, deleted, or its process, or that of the step that
-  holds the slot, ran on this host since this boot and is gone. Any other run keeps its slot, and
-  Dagster's run monitoring decides.
+  holds the slot, ran on this host and is gone: this host has started again since, or no process of
+  this namespace is it. Any other run keeps its slot, and Dagster's run monitoring decides.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 from typing import Final
 
 import dagster as dg
 
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
+from cdc_pipeline.processes import boot_id, is_gone, process_mark
 
 # Dagster does not show tags of this prefix: it is no name for people.
 PROCESS_TAG: Final = ".dagster/cdc_process"
@@ -31,7 +31,7 @@ _OF_ONE_PROCESS: Final = (dg.in_process_executor.name, "execute_in_process_execu
 
 def process_of(run_id: str) -> str:
     """The value of a run's tag for this process."""
-    return f"{run_id}/{_process(os.getpid())}"
+    return f"{run_id}/{socket.gethostname()}/{process_mark(os.getpid())}"
 
 
 def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
@@ -89,48 +89,8 @@ def _step_tag(step_key: str) -> str:
 
 def _is_gone(run_id: str, tag: str) -> bool:
     of_run, _, process = tag.partition("/")
-    parts = process.split("/")
-    if of_run != run_id or len(parts) != 4 or not parts[2].isdigit():
+    host, _, mark = process.partition("/")
+    if of_run != run_id or host != socket.gethostname():
         return False
-    if parts[0] != socket.gethostname():
-        return False
-    return _process(int(parts[2])) != process
-
-
-def _process(pid: int) -> str:
-    return f"{socket.gethostname()}/{_boot_id()}/{pid}/{_start_ticks(pid)}"
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
-
-
-def _start_ticks(pid: int) -> str:
-    """In clock ticks since boot; "gone" if the process has exited."""
-    try:
-        # The command's name is in parentheses and may hold spaces: fields are counted after the
-        # last one.
-        fields = (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
-    except OSError:
-        return _without_proc(pid)
-    return "gone" if fields[0] in ("Z", "X") else fields[19]
-
-
-def _without_proc(pid: int) -> str:
-    if Path("/proc/self/stat").exists():
-        return "gone"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return "gone"
-    except PermissionError:
-        return "alive"
-    return "alive"
+    boot = mark.partition(" ")[0]
+    return boot not in ("", boot_id()) or is_gone(mark)

@@ -23,6 +23,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.state import last_cut, read_cut
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.processes import boot_id
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.apply.executors import executor_refusal, run_tasks
 from cdc_pipeline.sink.apply.merge import applied_log, apply_target
@@ -36,7 +37,7 @@ from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
 from cdc_pipeline.sink.delta.replay import data_files, log_files
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
-from cdc_pipeline.sink.durable.power_cut import boot_id, distrust, undo_unsynced
+from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, remove_old_log_files
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mirror_rows import mirror_layout

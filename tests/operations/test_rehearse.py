@@ -107,6 +107,24 @@ def test_what_is_rehearsed_is_what_then_happens(
     ]
 
 
+def test_k31_f175_behind_the_copy_of_a_query_a_table_is_suspended_as_in_the_run(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    shop = shop_on(server, fresh_database, tmp_path)
+    server.execute(f"USE `{fresh_database}`")
+    server.execute_all(
+        "CREATE TABLE a (id INT PRIMARY KEY, t VARCHAR(10))", "INSERT INTO a VALUES (1, '7')"
+    )
+    shop.run()
+    script = "CREATE TABLE copied (PRIMARY KEY (id)) AS SELECT * FROM a; ALTER TABLE a MODIFY t INT"
+    told = rehearse(shop.config, script, cursors=shop.cursors, database=fresh_database).statements
+    assert [made.outcome for made in told] == ["rows", "suspends"]
+    server.execute_all(*script.split("; "))
+    with pytest.raises(TargetSuspendedError):
+        shop.run()
+    assert list(shop.suspended()) == [f"{fresh_database}.a"]
+
+
 def test_k13_f146_the_copy_of_a_query_comes_with_its_rows(
     shop: MemoryShop, server: Server, fresh_database: str
 ) -> None:

@@ -543,22 +543,33 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
     job = _loaded(project, FakeCapture([])).job
     here = disk_instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
     assert _claim(disk_instance, here.run_id)
+    host, _, mark = process_of(here.run_id).removeprefix(f"{here.run_id}/").partition("/")
+    boot = mark.partition(" ")[0]
     # The last one: the id of a process of this host that was given again to another one, of a run
     # whose tags this one has because it executes it again.
     for tag in (
         process_of(here.run_id),
-        f"{here.run_id}/another-host/boot/1/1",
+        f"{here.run_id}/another-host/boot pid:[1] 1 1",
+        f"{here.run_id}/{host}/{boot} pid:[1] 1 1",  # another container's
         _gone("another-run"),
     ):
         disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: tag})
         assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
     disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: _gone(here.run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([here.run_id], [])
+    before = disk_instance.create_run_for_job(
+        job,
+        status=dg.DagsterRunStatus.STARTED,
+        tags=run_tags("shop", "capture"),
+    )
+    tag = f"{before.run_id}/{host}/{mark.replace(boot, 'an-earlier-boot')}"
+    disk_instance.add_run_tags(before.run_id, {PROCESS_TAG: tag})
+    assert free_dead_runs(disk_instance, source="shop") == ([before.run_id], [])
 
 
 def _gone(run_id: str) -> str:
     """The tag of a run whose process is gone."""
-    return process_of(run_id).rpartition("/")[0] + "/1"
+    return process_of(run_id).rpartition(" ")[0] + " 1"
 
 
 def _claim(instance: dg.DagsterInstance, run_id: str, step_key: str = "capture_shop") -> bool:

@@ -39,12 +39,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.object_path import ObjectPath
 from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
+from cdc_pipeline.processes import is_gone, process_mark
 
 _NEXT_STEP: Final = (
     "wait for that run to end, or stop it; if it was killed, its lease expires and the next "
@@ -295,27 +295,6 @@ class _Lease:
             got=f"{holder_of(content)}; if it is dead, the lease expires in {left_s:.0f} s",
             next_step=_NEXT_STEP,
         )
-
-
-def process_mark(pid: int) -> str:
-    """Boot of the machine, namespace, id and start; "" if there is none, or the system does not
-    say.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        is_dead = fields[0] in "ZX"  # ended, and not collected by its parent yet
-        return "" if is_dead else f"{boot} {os.readlink('/proc/self/ns/pid')} {pid} {fields[19]}"
-    except (OSError, IndexError):
-        return ""
-
-
-def is_gone(mark: str) -> bool:
-    """Whether the process of a mark ran on this machine, in this namespace, and ended."""
-    parts, own = mark.split(), process_mark(os.getpid()).split()
-    if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdecimal():
-        return False
-    return process_mark(int(parts[2])) != mark
 
 
 def _parsed(content: bytes) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -201,6 +201,11 @@ class _Log:
             and any(self.targets.captured(*table) for table in statement.tables)
         )
 
+    def plan_for(self, created: Iterable[TableName]) -> None:
+        """What has no target yet, but will be there when a run is planned."""
+        names = {table_name(*table) for table in created if self.targets.captured(*table)}
+        self.planned = {*self.planned, *names}
+
     def rules(self) -> StatementRules:
         return StatementRules(
             self.targets.tables,
@@ -295,7 +300,9 @@ def _rehearsed(log: _Log, session: Session, script: str) -> Iterator[RehearsedSt
             )
         elif kind is _K.DML or (kind is _K.CREATE_TABLE_SELECT and not statement.temporary):
             outcome = _of_rows(statement, is_captured=log.concerns(statement))
-            copies.update(statement.tables if kind is not _K.DML else ())
+            if kind is not _K.DML:
+                copies.update(statement.tables)
+                log.plan_for(statement.tables)
             yield told(**_if_logged(outcome, session, log, statement))
         elif not copies.isdisjoint(statement.tables) and log.concerns(statement):
             outcome = {

@@ -37,6 +37,7 @@ from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.processes import boot_id
 from cdc_pipeline.sink.delta.log import (
     COMMIT_NAME,
     LAST_CHECKPOINT,
@@ -52,17 +53,8 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.delta.replay import files_of, log_files, read_actions, table_state
 from cdc_pipeline.sink.durable.durability import Commits, NewFile, new_files
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _WRITTEN: Final = re.compile(r"\.?(part-\d{5}-.*\.parquet|deletion_vector_.*\.bin)(\.crc)?")
 _PARQUET: Final = b"PAR1"
-
-
-def boot_id() -> str:
-    """Is "" if the system has none, which equals no other."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def is_trusted(paths: LakePaths) -> bool:

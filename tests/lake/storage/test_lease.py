@@ -20,6 +20,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage import lease as leases
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import ObjectPath
+from cdc_pipeline.processes import is_gone, process_mark
 from tests.support.object_store import ROOT, Store
 from tests.support.object_store_server import READ_KEY
 from tests.support.waits import DEADLINE_S, wait_until
@@ -267,10 +268,10 @@ def test_a_lake_that_cannot_be_written_is_named(store: Store) -> None:
 
 def test_the_mark_of_a_process_is_its_own() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    mark = leases.process_mark(child.pid)
-    assert not leases.is_gone(mark)
+    mark = process_mark(child.pid)
+    assert not is_gone(mark)
     child.communicate(b"\n")
-    assert leases.is_gone(mark)
+    assert is_gone(mark)
     boot, *rest = mark.split()
-    assert not leases.is_gone(" ".join([boot[::-1], *rest])), "another machine's process may live"
-    assert not leases.is_gone("")
+    assert not is_gone(" ".join([boot[::-1], *rest])), "another machine's process may live"
+    assert not is_gone("")

@@ -1,0 +1,40 @@
+"""Which process it was that left a mark, and whether it has ended."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    """Is "" if the system has none, which equals no other."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def process_mark(pid: int) -> str:
+    """Boot of the machine, namespace, id and start; "" if there is none, or the system does not
+    say.
+    """
+    try:
+        # The command's name is in parentheses and may hold spaces.
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = text.rpartition(")")[2].split()
+        is_dead = fields[0] in "ZX"  # ended, and not collected by its parent yet
+        namespace = os.readlink("/proc/self/ns/pid")
+        return "" if is_dead else f"{boot_id()} {namespace} {pid} {fields[19]}"
+    except (OSError, IndexError):
+        return ""
+
+
+def is_gone(mark: str) -> bool:
+    """Whether the process of a mark ran on this machine, in this namespace, and ended."""
+    parts, own = mark.split(), process_mark(os.getpid()).split()
+    if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdecimal():
+        return False
+    return process_mark(int(parts[2])) != mark
