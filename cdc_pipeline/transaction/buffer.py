@@ -76,7 +76,6 @@ class TransactionBuffer:
         on_position: called after each stored list with the position after its last transaction
             (T3).
         coalesce: False for one list per transaction, exactly as T1 says.
-        short_events_max: most events of a transaction in two chunks that leaves whole.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class TransactionBuffer:
         slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
         coalesce: bool = True,
-        short_events_max: int = SHORT_EVENTS_MAX,
     ) -> None:
         if slice_events_max < 1 or slice_events_max & (slice_events_max - 1):
             raise RingSizeError(
@@ -100,7 +98,7 @@ class TransactionBuffer:
         self._put = put
         self._is_isolated = is_isolated
         self._slice_events_max = slice_events_max
-        self._short_events_max = min(short_events_max, slice_events_max)
+        self._short_events_max = min(SHORT_EVENTS_MAX, slice_events_max)
         self._source = source
         self._on_position = on_position
         self._coalesce = coalesce

@@ -3,6 +3,8 @@ K9)."""
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import RingSizeError, StoreError, TransactionError, UnsupportedDdlError
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.transaction import buffer
 from cdc_pipeline.transaction.buffer import SHORT_BYTES_MAX, SHORT_EVENTS_MAX, TransactionBuffer
 from tests.support.event_builder import MARIADB, JournalBuilder, cut
 
@@ -29,9 +32,11 @@ class Collector:
         options.setdefault(
             "is_isolated", lambda query: query.database == "shop" and query.sql.startswith("ALTER")
         )
-        self.buffer = TransactionBuffer(
-            self._put, source="mysql:1", on_position=self.positions.append, **options
-        )
+        short_events_max = options.pop("short_events_max", SHORT_EVENTS_MAX)
+        with patch.object(buffer, "SHORT_EVENTS_MAX", short_events_max):
+            self.buffer = TransactionBuffer(
+                self._put, source="mysql:1", on_position=self.positions.append, **options
+            )
 
     def _put(self, slices) -> bool:
         if self.accepts:

@@ -53,6 +53,7 @@ def _systematic(log: str, name: str, story: Story) -> Iterator[Case]:
             yield [play, *_ring(kind, events, mode="itemsize"), ["set", "batch.merge_rows", 1]]
     for at in range(len(story.places)):
         yield [play, ["chunk", at]]
+        yield [play, ["chunk", at], ["short", 0]]
     for at in range(1, story.events):
         yield [play, ["batch", at]]
     for size in (1, 2, 3, 5, 7, 11, 19, 37):

@@ -6,6 +6,7 @@ A way is a case of choices (`tests/campaigns/frame.py`):
   Without it nothing is.
 - ``["chunk", N]``: a chunk ends before the N-th event of the journals. ``["chunk_bytes", N]``: so
   much is read at a time.
+- ``["short", N]``: a transaction in two chunks leaves whole up to N events.
 - ``["get", N]``: a get ends before the N-th event that is put in a run. ``["batch", N]``: so does a
   batch, or at the next end of a transaction.
 - ``["stop", N]``: a run of N transactions. ``["kill", POINT, N]``: a run that is killed when it
@@ -49,6 +50,7 @@ from cdc_pipeline.source.archive import archive
 from cdc_pipeline.source.archive.files import read_head, read_journal
 from cdc_pipeline.store.ranges import Batch
 from cdc_pipeline.store.ring import RingStore
+from cdc_pipeline.transaction import buffer
 from tests.campaigns.cut_anywhere.record import ELSEWHERE, LOGS
 from tests.campaigns.frame import Case
 from tests.support.kills import AtPoint, Killed, close_files_in, end_run
@@ -170,6 +172,8 @@ class _Way:
         with ExitStack() as patches:
             if self._chunk_ends or self._chunk_bytes:
                 patches.enter_context(patch.object(archive, "read_journal", self._read_journal))
+            for events in self._numbers("short"):
+                patches.enter_context(patch.object(buffer, "SHORT_EVENTS_MAX", events))
             if self._get_ends:
                 get = RingStore.get
                 patches.enter_context(
