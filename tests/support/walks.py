@@ -27,18 +27,25 @@ def _modules() -> dict[str, str]:
 
 
 @cache
+def _imports(module: str) -> frozenset[str]:
+    names = set(_modules().values())
+    tree = ast.parse((_ROOT / f"{module.replace('.', '/')}.py").read_text("utf-8"))
+    imported = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            of = node.module.partition(".")[2]
+            imported |= {of, *(f"{of}.{alias.name}" for alias in node.names)} & names
+    return frozenset(imported)
+
+
+@cache
 def _below(module: str) -> frozenset[str]:
     """All that a module imports, directly or not."""
-    names = set(_modules().values())
     below, todo = set[str](), [module]
     while todo:
-        tree = ast.parse((_ROOT / f"{todo.pop().replace('.', '/')}.py").read_text("utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                of = node.module.partition(".")[2]
-                found = {of, *(f"{of}.{alias.name}" for alias in node.names)} & names
-                todo += found - below
-                below |= found
+        found = _imports(todo.pop()) - below
+        below |= found
+        todo += found
     return frozenset(below)
 
 
