@@ -39,6 +39,7 @@ def _systematic(log: str, name: str, story: Story) -> Iterator[Case]:
     play = ["play", log, name]
     for count in range(1, story.transactions):
         yield [play, ["stop", count]]
+        yield [play, ["rebuild", count]]
     for size in (1, 500, 3000):
         for wave in (1, 1000, 1 << 20):
             yield [play, ["segments", size, wave]]
@@ -78,7 +79,9 @@ def _random(chance: random.Random, log: str, name: str, story: Story) -> Case:
             chance.choice(_RINGS),
             mode=chance.choice(("itemsize", "memsize")),
         )
-    kinds = chance.sample(("chunk", "chunk", "get", "batch", "stop", "kill", "segments", "set"), 3)
+    kinds = chance.sample(
+        ("chunk", "chunk", "get", "batch", "stop", "kill", "rebuild", "segments", "set"), 3
+    )
     for kind in kinds:
         for _ in range(chance.randint(1, 3)):
             case += _cut(chance, kind, story)
@@ -90,8 +93,8 @@ def _cut(chance: random.Random, kind: str, story: Story) -> Case:
         return [["chunk", chance.randrange(len(story.places))]]
     if kind in ("get", "batch"):
         return [[kind, chance.randrange(1, story.events)]]
-    if kind == "stop":
-        return [["stop", chance.randint(1, max(1, story.transactions // 2))]]
+    if kind in ("stop", "rebuild"):
+        return [[kind, chance.randint(1, max(1, story.transactions // 2))]]
     if kind == "kill":
         return [["kill", chance.choice(_KILLS), chance.randint(1, 8)]]
     if kind == "segments":

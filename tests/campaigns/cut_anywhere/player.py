@@ -12,6 +12,8 @@ A way is a case of choices (`tests/campaigns/frame.py`):
 - ``["stop", N]``: a run of N transactions. ``["kill", POINT, N]``: a run that is killed when it
   reaches a fault point for the N-th time. Runs follow each other as the choices do; a last one goes
   to the end.
+- ``["rebuild", N]``: a run of N transactions, and then all tables whose creation the log has are
+  rebuilt from it, while the run goes on by one transaction.
 - ``["segments", BYTES, WAVE]``: executors read segments of at least so many bytes, in batches of so
   many.
 - ``["set", SETTING, VALUE]``: a setting of the configuration, as a path with dots.
@@ -39,10 +41,14 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+import pytest
+
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.errors import SnapshotError
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.run.capture.commit import Committer
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel
@@ -202,6 +208,8 @@ class _Way:
                 self._run(choice[1], None)
             elif choice[0] == "kill":
                 self._killed(choice[1], choice[2], parallel)
+            elif choice[0] == "rebuild":
+                self._rebuild(choice[1])
         self._run(None, parallel)
 
     def _killed(self, point: str, occurrence: int, parallel: Parallel | None) -> None:
@@ -211,6 +219,18 @@ class _Way:
         self._counts["kills"] += 1
         close_files_in(self._folder)
         gc.unfreeze()
+
+    def _rebuild(self, transactions: int) -> None:
+        shop = self._shop
+        self._run(transactions, None)
+        config = shop.config.model_copy(update={"bound": TransactionsBoundConfig(transactions=1)})
+        targets = shop.last_cut().cursor.targets.values()
+        with pytest.MonkeyPatch.context() as patches:
+            shop.take_place(patches)
+            for table in sorted({name for state in targets for name in state.source_names}):
+                with suppress(SnapshotError):  # its creation is not in the log
+                    done = rebuild(config, tables=[table], cursors=shop.cursors)
+                    self._counts[done.outcome] += 1
 
     def _run(self, transactions: int | None, parallel: Parallel | None) -> None:
         self._got = 0

@@ -39,6 +39,15 @@ def test_f71_an_end_of_xa_that_two_slices_share_counts(
     player.play([["play", log, "xa"], *cuts])
 
 
+@pytest.mark.parametrize("log", LOG_NAMES)
+@pytest.mark.parametrize("transactions", [4, 11])
+def test_k18_a_rebuild_over_ddl_leaves_the_rows_of_one_run(
+    player: Player, log: str, transactions: int
+) -> None:
+    counts = player.play([["play", log, "ddl"], ["rebuild", transactions]])
+    assert counts["rebuilt"] > 0
+
+
 def test_the_logs_hold_what_is_cut() -> None:
     """Each log has every story, of more than one event and one transaction."""
     stories = measured()
