@@ -506,7 +506,7 @@ def test_k14_a_target_that_follows_a_renamed_table_keeps_its_masks(
     assert not _cursor(lake).suspended
 
 
-@pytest.mark.whole
+@pytest.mark.nightly
 def test_k14_a_rebuild_that_was_killed_begins_again_with_masks_that_changed_once_more(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:

@@ -213,7 +213,7 @@ SPARK_MARKS = [pytest.mark.spark, pytest.mark.whole]
     ("mode", "key"),
     [
         pytest.param("soft_delete", ("id", "code"), marks=SPARK_MARKS),
-        pytest.param("history", ("id", "code"), marks=SPARK_MARKS),
+        pytest.param("history", ("id", "code"), marks=[*SPARK_MARKS, pytest.mark.nightly]),
         pytest.param("mirror", (), marks=SPARK_MARKS),
     ],
 )
