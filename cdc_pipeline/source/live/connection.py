@@ -32,6 +32,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
+    JournalMissingError,
     MissingGrantError,
     ServerAnswerError,
     ServerSettingError,
@@ -368,9 +369,15 @@ class ServerConnection:
         return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
 
     def journals(self) -> list[JournalInfo]:
-        """Oldest first; sizes as positions count them."""
+        """Oldest first; sizes as positions count them. JournalMissingError: there is none."""
         with self.no_refusal():
             rows = self.rows("SHOW BINARY LOGS")
+        if not rows:
+            raise JournalMissingError(
+                f"{self.address} lists no journals",
+                setting="log_bin",
+                next_step="enable the binary log",
+            )
         return [
             JournalInfo(
                 journal=row.text("log_name"),

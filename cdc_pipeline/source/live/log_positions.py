@@ -34,15 +34,8 @@ _HEADER_BYTES = 19
 
 
 def earliest(server: ServerConnection) -> Position:
-    """With the GTID set that precedes it. Raises JournalMissingError: there is no journal."""
-    journals = server.journals()
-    if not journals:
-        raise JournalMissingError(
-            f"{server.address} lists no journals",
-            setting="log_bin",
-            next_step="enable the binary log",
-        )
-    journal = journals[0].journal
+    """With the GTID set that precedes it."""
+    journal = server.journals()[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
         before = _set(server.mariadb_gtid_position(journal, FIRST_OFFSET) or "", "mariadb")

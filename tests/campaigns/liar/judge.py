@@ -89,7 +89,7 @@ class Judge:
         if lie is not None and lie.at not in server.asked and verdict.outcome == "equal":
             verdict = Verdict("not asked")
         # Within TLS that checks nothing these send the password, as the servers' own clients do.
-        asks = has_tls and lie is not None and "sha2" in str(lie)
+        asks = has_tls and any(name in str(lie) for name in ("sha2", b"sha2".hex()))
         leak = self._leak(server.received, said, folder, may_see=asks)
         shutil.rmtree(folder, ignore_errors=True)
         return Verdict("finding", leak) if leak else verdict

@@ -107,6 +107,12 @@ def test_k25_f61_a_packet_without_an_end_is_not_kept(judge: Judge) -> None:
     assert "too large" in verdict.detail
 
 
+def test_k25_f177_a_server_that_lists_no_journals_is_told(judge: Judge) -> None:
+    asked = b"\x03SHOW BINARY LOGS"
+    verdict = told(judge, "capture_by_gtid", asked, "no_rows", repairs=False, which=-1)
+    assert verdict.outcome == "journal-missing"
+
+
 def test_k25_f61_heartbeats_that_come_faster_than_they_are_read_end(judge: Judge) -> None:
     heartbeat = event_packet(27, b"binlog.000002").hex()
     verdict = told(judge, "capture_by_gtid", b"\x1e", "endless_payload", 5, heartbeat, False)
