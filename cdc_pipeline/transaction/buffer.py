@@ -31,17 +31,11 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.events import query
+from cdc_pipeline.binlog.transactions import grouping_kernel as kernel
 from cdc_pipeline.binlog.transactions.grouping import (
     GroupedChunk,
     TransactionBounds,
     TransactionPass,
-)
-from cdc_pipeline.binlog.transactions.grouping_kernel import (
-    MARK_ABANDON,
-    MARK_COMMIT,
-    MARK_PREPARE,
-    MARK_ROLLBACK,
-    MARK_STATEMENT,
 )
 from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, TransactionError
 from cdc_pipeline.position.position import Position
@@ -49,7 +43,7 @@ from cdc_pipeline.position.position import Position
 # What is done for each slice costs more than copying this much, once a chunk.
 SHORT_EVENTS_MAX: Final = 256
 SHORT_BYTES_MAX: Final = 1 << 20
-_ENDS_BODY: Final = (MARK_COMMIT, MARK_ROLLBACK, MARK_PREPARE)
+_ENDS_BODY: Final = (kernel.MARK_COMMIT, kernel.MARK_ROLLBACK, kernel.MARK_PREPARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +179,7 @@ class TransactionBuffer:
     # -- statements --------------------------------------------------------------------------------
 
     def _isolated_statement(self, chunk: Chunk, row: int, mark: int) -> query.Query | None:
-        if mark != MARK_STATEMENT:
+        if mark != kernel.MARK_STATEMENT:
             return None
         statement = query.parse_query(chunk, row)
         return statement if self._is_isolated(statement) else None
@@ -213,7 +207,7 @@ class TransactionBuffer:
 
     def _deliver(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
         """[first, stop), but for the beginning of a transaction that may be one statement."""
-        abandons = (bounds.marks[first:stop] == MARK_ABANDON).nonzero()[0]
+        abandons = (bounds.marks[first:stop] == kernel.MARK_ABANDON).nonzero()[0]
         for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
             self._cut(chunk, first, start, bounds)
@@ -239,7 +233,7 @@ class TransactionBuffer:
         while first < stop:
             starts_inside = bool(bounds.inside[first - 1]) if first else bounds.begins_inside
             # The event that abandons a transaction is not part of it.
-            starts_inside = starts_inside and int(bounds.marks[first]) != MARK_ABANDON
+            starts_inside = starts_inside and int(bounds.marks[first]) != kernel.MARK_ABANDON
             limit = min(first + self._slice_events_max, stop)
             if self._coalesce and not starts_inside:
                 before = int(cuts.searchsorted(limit, side="right")) - 1

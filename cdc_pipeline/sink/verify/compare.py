@@ -65,10 +65,6 @@ class ComparisonResult:
     def differences(self) -> int:
         return sum(count for kind, count in self.counts.items() if kind in DIFFERENCES)
 
-    @property
-    def left_out(self) -> int:
-        return self.counts.get("left_out", 0)
-
 
 def compare(
     start: StartSpark,
