@@ -194,6 +194,7 @@ def test_a_prefix_is_added_once_and_a_translator_of_ones_own_keeps_its_methods()
         assert definitions.resolve_job_def("shop_bronze")
 
 
+@pytest.mark.whole
 def test_a_run_takes_variables_under_other_names(
     project: Project, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,12 +84,10 @@ def _names(text: str) -> set[str]:
     return {name.strip() for name in text.split(",") if name.strip()}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "formats",
-    [
-        {"mysql": "STATEMENT", "mariadb": "STATEMENT"},
-        pytest.param({"mysql": "MIXED", "mariadb": "ROW"}, marks=pytest.mark.whole),
-    ],
+    [{"mysql": "STATEMENT", "mariadb": "STATEMENT"}, {"mysql": "MIXED", "mariadb": "ROW"}],
     ids=["STATEMENT", "another"],
 )
 def test_k29_f72_a_table_equals_the_servers_or_is_named(
