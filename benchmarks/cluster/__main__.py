@@ -254,12 +254,10 @@ FIT_GB: Final = (1.0, 5.0)
 
 def staged(archive: Path, lake: Path, master: str) -> float:
     """Decode and stage an archive on executors, into tables that only count; return seconds."""
-    from benchmarks.history.tables import CountedTables, History
-    from cdc_pipeline.lake.paths import LakePaths
+    from benchmarks.history.tables import CountedTables, History, counted_sink
     from cdc_pipeline.position.cursor import MemoryCursorStore
     from cdc_pipeline.run.capture.capture import capture
     from cdc_pipeline.sink.apply.executors import run_tasks
-    from cdc_pipeline.sink.lake_sink import Sink
     from cdc_pipeline.sink.spark.session import SparkProvider
 
     class OnExecutors(CountedTables):
@@ -268,9 +266,8 @@ def staged(archive: Path, lake: Path, master: str) -> float:
 
     began_s = time.monotonic()
     config = config_of("executors", archive, lake, master)
-    paths = LakePaths(lake, config.name)
-    tables = OnExecutors(paths, History(lambda _record, _table, _version: None, {}))
-    sink = Sink(paths, tables=tables, cut_retention=config.sink.cut_retention)
+    history = History(lambda _record, _table, _version: None, {})
+    sink = counted_sink(history, source=config.name, config=config.sink, kind=OnExecutors)
     report = capture(config, cursors=MemoryCursorStore(), sink=sink)
     if report.parallel is None or not report.parallel.tasks:
         raise SystemExit(f"read by {report.parallel}")

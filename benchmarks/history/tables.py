@@ -67,6 +67,8 @@ class CountedTables(MemoryTables):
         return Applied(there)
 
 
-def counted_sink(history: History, *, source: str, config: SinkConfig) -> Sink:
+def counted_sink(
+    history: History, *, source: str, config: SinkConfig, kind: type[CountedTables] = CountedTables
+) -> Sink:
     paths = LakePaths(config.lake_path.absolute(), source)
-    return Sink(paths, tables=CountedTables(paths, history), cut_retention=config.cut_retention)
+    return Sink(paths, tables=kind(paths, history), cut_retention=config.cut_retention)

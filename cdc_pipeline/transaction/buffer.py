@@ -127,7 +127,7 @@ class TransactionBuffer:
     def _feed(self, chunk: Chunk, grouped: GroupedChunk) -> None:
         bounds = grouped.bounds
         first = self._end_pending(chunk, bounds)
-        for row in bounds.statements[bounds.statements >= first].tolist():
+        for row in bounds.statements.tolist():
             start = self._boundary_before(bounds, row)
             try:
                 statement = self._isolated_statement(chunk, row, int(bounds.marks[row]))
@@ -165,8 +165,9 @@ class TransactionBuffer:
         if not self._is_short(parts):
             return 0
         self._pending = []
-        chunk, first, end = _stitch(parts)
-        self._send(EventSlice(chunk, first, end, source=self._source), end_row=end - 1)
+        whole = _stitch(parts)
+        rows = len(whole.events)
+        self._send(EventSlice(whole, 0, rows, source=self._source), end_row=rows - 1)
         return stop
 
     def _is_short(self, parts: Sequence[EventSlice]) -> bool:
@@ -186,7 +187,8 @@ class TransactionBuffer:
 
     def _send_statement(self, chunk: Chunk, start: int, row: int, statement: query.Query) -> None:
         if start == 0 and self._pending:
-            chunk, start, stop = _stitch([*self._pending, EventSlice(chunk, 0, row + 1)])
+            chunk = _stitch([*self._pending, EventSlice(chunk, 0, row + 1)])
+            stop = len(chunk.events)
             self._pending = []
         else:
             stop = row + 1
@@ -206,7 +208,7 @@ class TransactionBuffer:
     # -- slices ------------------------------------------------------------------------------------
 
     def _deliver(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
-        """[first, stop), but for the beginning of a transaction that may be one statement."""
+        """[first, stop), but for the begin of a transaction that waits for its end."""
         abandons = (bounds.marks[first:stop] == kernel.MARK_ABANDON).nonzero()[0]
         for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
@@ -358,8 +360,8 @@ class TransactionBuffer:
         return np.union1d(np.flatnonzero(np.isin(roles, flushes)) + 1, bounds.starts)
 
 
-def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
-    """A new chunk with copies of the events of `parts`, and its first and last row."""
+def _stitch(parts: Sequence[EventSlice]) -> Chunk:
+    """A new chunk with copies of the events of `parts`."""
     data: list[NDArray[np.uint8]] = []
     tables = []
     size_bytes = rows = 0
@@ -377,11 +379,10 @@ def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
         tables.append(events)
     events = np.concatenate(tables)
     last = parts[-1].chunk
-    chunk = Chunk(
+    return Chunk(
         last.journal,
         last.journal_format,
         np.concatenate(data),
         events,
         int(events["next_offset"][-1]),
     )
-    return chunk, 0, len(events)
