@@ -247,14 +247,12 @@ _NAMED: Final = "shortened"
 _MORE: Final = "…"
 
 
-def shortened(
-    metadata: Mapping[str, dg.MetadataValue], *, bytes_max: int = ENTRIES_BYTES_MAX
-) -> dict[str, dg.MetadataValue]:
-    """The largest entries with their first parts only, in `bytes_max` if that can be."""
+def shortened(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, dg.MetadataValue]:
+    """The largest entries with their first parts only, in ENTRIES_BYTES_MAX if that can be."""
     entries = dict(metadata)
     sizes = {name: _size(name, value.value) for name, value in entries.items()}
     cut: set[str] = set()
-    while sum(sizes.values()) > bytes_max:
+    while sum(sizes.values()) > ENTRIES_BYTES_MAX:
         name = max(sizes, key=sizes.__getitem__)
         value = entries[name]
         half = _halved(value.value)

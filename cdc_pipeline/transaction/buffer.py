@@ -14,8 +14,8 @@ Rules:
   still be a single statement, of which only the GTID event has arrived.
 - The slices of a chunk are put as one list, up to `slice_events_max` events at a time: a put needs
   room for one slice at most.
-- Without coalescing it follows T1 exactly: flush before a begin, after an end, after anything that
-  is not DML, after a heartbeat, and when full.
+- T1 flushes for each transaction. Here all that a chunk brought has left when its feed ends, and
+  slices begin and end where T1 flushes, but hold many transactions.
 - Every transaction that ends before a refused or contradictory event is delivered before the error
   is raised.
 """
@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.transactions import grouping_kernel as kernel
 from cdc_pipeline.binlog.transactions.grouping import (
@@ -69,7 +69,6 @@ class TransactionBuffer:
         source: stored in every slice (S14).
         on_position: called after each stored list with the position after its last transaction
             (T3).
-        coalesce: False for one list per transaction, exactly as T1 says.
     """
 
     def __init__(
@@ -80,7 +79,6 @@ class TransactionBuffer:
         source: str,
         slice_events_max: int = 8192,
         on_position: Callable[[Position], None] | None = None,
-        coalesce: bool = True,
     ) -> None:
         if slice_events_max < 1 or slice_events_max & (slice_events_max - 1):
             raise RingSizeError(
@@ -95,7 +93,6 @@ class TransactionBuffer:
         self._short_events_max = min(SHORT_EVENTS_MAX, slice_events_max)
         self._source = source
         self._on_position = on_position
-        self._coalesce = coalesce
         self._pass = TransactionPass()
         self._pending: list[EventSlice] = []  # an open transaction, before any of it has left
         self._list: list[EventSlice] = []  # to be put together
@@ -172,8 +169,7 @@ class TransactionBuffer:
 
     def _is_short(self, parts: Sequence[EventSlice]) -> bool:
         return (
-            self._coalesce
-            and sum(part.event_count for part in parts) <= self._short_events_max
+            sum(part.event_count for part in parts) <= self._short_events_max
             and sum(part.event_bytes for part in parts) <= SHORT_BYTES_MAX
         )
 
@@ -231,13 +227,13 @@ class TransactionBuffer:
         """`first` and `stop` are boundaries, or inside the open transaction."""
         if first < stop:
             self._flush_pending()
-        cuts = bounds.boundaries if self._coalesce else self._article_cuts(chunk, stop, bounds)
+        cuts = bounds.boundaries
         while first < stop:
             starts_inside = bool(bounds.inside[first - 1]) if first else bounds.begins_inside
             # The event that abandons a transaction is not part of it.
             starts_inside = starts_inside and int(bounds.marks[first]) != kernel.MARK_ABANDON
             limit = min(first + self._slice_events_max, stop)
-            if self._coalesce and not starts_inside:
+            if not starts_inside:
                 before = int(cuts.searchsorted(limit, side="right")) - 1
                 cut = int(cuts[before]) if before >= 0 and cuts[before] > first else limit
             else:
@@ -301,7 +297,7 @@ class TransactionBuffer:
     def _send(self, part: EventSlice, *, end_row: int) -> None:
         """`end_row`: in the slice's chunk; -1 if no transaction ends in the slice (T2)."""
         is_full = self._list_events + part.event_count > self._slice_events_max
-        if is_full or part.is_isolated or not self._coalesce:
+        if is_full or part.is_isolated:
             self._put_list()
         self._list.append(part)
         self._list_events += part.event_count
@@ -344,20 +340,6 @@ class TransactionBuffer:
         """0 if the chunk begins inside a transaction."""
         at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
-
-    @staticmethod
-    def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
-        """T1: before a begin; after an end, a statement, a heartbeat or a journal mark."""
-        roles = chunk.events["role"][:stop]
-        flushes = (
-            Role.TRANSACTIONEND,
-            Role.ROLLBACK,
-            Role.XA_PREPARE,
-            Role.STATEMENT,
-            Role.HEARTBEAT,
-            Role.JOURNAL,
-        )
-        return np.union1d(np.flatnonzero(np.isin(roles, flushes)) + 1, bounds.starts)
 
 
 def _stitch(parts: Sequence[EventSlice]) -> Chunk:

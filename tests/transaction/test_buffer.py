@@ -67,38 +67,17 @@ def test_t1_size_that_is_not_a_power_of_two_is_refused() -> None:
         Collector(slice_events_max=1000)
 
 
-def test_t1_t2_without_coalescing_each_transaction_is_one_list_in_order() -> None:
-    chunk = JournalBuilder().fde().transaction(1).transaction(2).chunk()
-    collector = fed(chunk, coalesce=False)
-    assert [[part.event_count for part in group] for group in collector.lists] == [[1], [5], [6]]
+def test_t1_t2_what_a_chunk_brings_leaves_as_one_list_in_order() -> None:
+    builder = JournalBuilder().fde().transaction(1).add(T.HEARTBEAT, b"x")
+    chunk = builder.transaction(2).add(T.HEARTBEAT, b"x").chunk()
+    collector = fed(chunk)
+    assert [[part.event_count for part in group] for group in collector.lists] == [[14]]
     assert collector.offsets() == chunk.events["offset"].tolist()
 
 
-def test_t1_begin_flushes_what_stands_before_it() -> None:
-    chunk = (
-        JournalBuilder()
-        .add(T.MARIADB_BINLOG_CHECKPOINT, b"x")
-        .add(T.IGNORABLE, b"x")
-        .transaction(1)
-        .chunk()
-    )
-    assert fed(chunk, coalesce=False).shape == [("TRANSACTIONS", 2), ("TRANSACTIONS", 5)]
-
-
-def test_t1_what_is_not_dml_flushes_at_once() -> None:
-    chunk = JournalBuilder().gtid().query("BEGIN").query("SAVEPOINT s").rows(1).xid().chunk()
-    assert fed(chunk, coalesce=False).shape == [("OPEN_PIECE", 3), ("LAST_PIECE", 3)]
-
-
-def test_t1_heartbeat_flushes_after_itself() -> None:
-    chunk = JournalBuilder().add(T.HEARTBEAT, b"x").add(T.IGNORABLE, b"x").chunk()
-    assert fed(chunk, coalesce=False).shape == [("TRANSACTIONS", 1), ("TRANSACTIONS", 1)]
-
-
-@pytest.mark.parametrize("coalesce", [False, True])
-def test_t1_full_flushes_and_goes_on(coalesce: bool) -> None:
+def test_t1_full_flushes_and_goes_on() -> None:
     chunk = JournalBuilder().transaction(15).chunk()
-    assert fed(chunk, slice_events_max=8, coalesce=coalesce).shape == [
+    assert fed(chunk, slice_events_max=8).shape == [
         ("OPEN_PIECE", 8),
         ("OPEN_PIECE", 8),
         ("LAST_PIECE", 3),
@@ -299,20 +278,17 @@ PIECES = st.sampled_from(
     pieces=st.lists(PIECES, max_size=25),
     sizes=st.lists(st.integers(1, 12), max_size=12),
     slice_events_max=st.sampled_from([2, 4, 16, 1024]),
-    coalesce=st.booleans(),
     short_events_max=st.sampled_from([0, 3, SHORT_EVENTS_MAX]),
 )
 def test_t2_t4_every_event_leaves_once_in_order_and_no_transaction_is_torn(
-    pieces, sizes, slice_events_max, coalesce, short_events_max
+    pieces, sizes, slice_events_max, short_events_max
 ) -> None:
     builder = JournalBuilder(journal_format=MARIADB)
     for name, *arguments in pieces:
         getattr(builder, name)(*arguments)
     whole = builder.chunk()
     reference = TransactionPass().step(whole)
-    collector = Collector(
-        slice_events_max=slice_events_max, coalesce=coalesce, short_events_max=short_events_max
-    )
+    collector = Collector(slice_events_max=slice_events_max, short_events_max=short_events_max)
     failed = False
     for chunk in cut(whole, sizes):
         try:

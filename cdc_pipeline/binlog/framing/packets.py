@@ -58,7 +58,6 @@ class PacketBuffer:
     Args:
         pool: allocates that memory.
         room_bytes: a block is full when it has less room than this.
-        next_sequence: sequence id of the first packet; 1 after a command.
         packet_bytes_max: largest logical packet that is accepted; an event is one byte shorter.
     """
 
@@ -67,7 +66,6 @@ class PacketBuffer:
         pool: BlockPool,
         *,
         room_bytes: int,
-        next_sequence: int = 1,
         packet_bytes_max: int = EVENT_BYTES_MAX + 1,
     ) -> None:
         self._pool = pool
@@ -75,7 +73,7 @@ class PacketBuffer:
         self._data = pool.take()
         self._first = 0  # where the unconsumed bytes begin
         self._state = np.zeros(kernel.STATE_FIELDS, dtype=np.int64)
-        self._state[kernel.SEQUENCE] = next_sequence
+        self._state[kernel.SEQUENCE] = 1  # after a command
         self._state[kernel.HAS_CHECKSUMS] = 1
         self._state[kernel.LIMIT] = packet_bytes_max
         self._waiting = np.zeros(2, dtype=np.int32)

@@ -33,6 +33,7 @@ from cdc_pipeline.sink.verify.scratch import check_scratch
 from cdc_pipeline.sink.verify.whole_table import WholeTable, duplicate_keys, history_intervals
 
 _LAG_MAX_S: Final = 3600.0
+_HEADROOM_MIN_S: Final = 24 * 3600.0
 _CURSORS_MAX: Final = 500
 _MOVED: Final = frozenset({"cursor_set", "cursor_rebuilt"})  # kinds of notes
 _GAPS_NAMED_MAX: Final = 20
@@ -170,13 +171,7 @@ def check_intervals_join(cursors: CursorStore) -> CheckResult:
     return _result("intervals_join", "", not gaps, text, **values)
 
 
-def check_lag(
-    config: PipelineConfig,
-    sink: DeltaSink,
-    cursor: CursorState | None,
-    *,
-    lag_max_s: float = _LAG_MAX_S,
-) -> CheckResult:
+def check_lag(config: PipelineConfig, sink: DeltaSink, cursor: CursorState | None) -> CheckResult:
     """How far the lake is behind the source, without Spark; queries the server. Zero if the
     cursor is at the end of the log, else the age of the last cut's last transaction.
     """
@@ -201,13 +196,11 @@ def check_lag(
         f"the cursor is at {cursor.position}, and the log ends at {end}: at most "
         f"{lag_s:,.0f} s behind"
     )
-    figures = {"lag_s": round(lag_s, 1), "lag_max_s": lag_max_s}
-    return _result("lag", "", lag_s <= lag_max_s, text, **figures)
+    figures = {"lag_s": round(lag_s, 1), "lag_max_s": _LAG_MAX_S}
+    return _result("lag", "", lag_s <= _LAG_MAX_S, text, **figures)
 
 
-def check_retention(
-    config: PipelineConfig, cursor: CursorState | None, *, headroom_min_s: float = 24 * 3600.0
-) -> CheckResult:
+def check_retention(config: PipelineConfig, cursor: CursorState | None) -> CheckResult:
     """How soon the source may purge what the pipeline still needs, without Spark."""
     needed = needed_position(cursor)
     if needed is None or not isinstance(config.source, LiveSourceConfig):
@@ -219,7 +212,7 @@ def check_retention(
     with closing(build_source(config)) as source:
         assert isinstance(source, LiveSource)
         log = RetainedLog(source)
-        left_s = log.left_s(needed.position.journal, enough_s=headroom_min_s)
+        left_s = log.left_s(needed.position.journal, enough_s=_HEADROOM_MIN_S)
         keeps = log.keeps
     if left_s is None and keeps.needed_grant:
         text = f"how long the source keeps its log is unknown: {keeps.needed_grant}"
@@ -232,4 +225,4 @@ def check_retention(
     else:
         what = f"but the source begins with {log.journals[0].journal if log.journals else 'none'}"
     text = f"{needed.name} needs {needed.position}, {what}"
-    return _result("retention", "", left_s >= headroom_min_s, text, headroom_s=round(left_s))
+    return _result("retention", "", left_s >= _HEADROOM_MIN_S, text, headroom_s=round(left_s))

@@ -76,7 +76,6 @@ class ColumnDefinition:
     nullable: bool | None = None
     default: DefaultKind = DefaultKind.NONE
     literal: Literal | None = None
-    on_update: bool = False
     generated: bool = False
     expression: str = field(default="", repr=False)
     stored: bool = False
@@ -339,7 +338,7 @@ _ATTRIBUTES: Final[dict[str, _Read]] = {
     "PRIMARY": _sets("PRIMARY KEY", "PRIMARY", primary_key=True),
     "KEY": _sets("KEY", primary_key=True),
     "UNIQUE": _sets("UNIQUE KEY", "UNIQUE", unique=True),
-    "ON": _skips(_skip_on_update, on_update=True),
+    "ON": _skips(_skip_on_update),
     "GENERATED": _generated,
     "AS": _generated,
     "VIRTUAL": _sets("VIRTUAL", stored=False),

@@ -252,15 +252,9 @@ def table_state(
             raise unreadable_log(path, error) from None
 
 
-def readable_state(
-    path: Path,
-    version: int | None = None,
-    *,
-    names: Collection[str] | None = None,
-    is_new: bool = True,
-) -> TableState:
+def readable_state(path: Path, version: int | None = None) -> TableState:
     """As `table_state`. Raises LakeStateError, too, if its log does not reach back."""
-    state = table_state(path, version, names=names, is_new=is_new)
+    state = table_state(path, version)
     if state is None:
         raise log_gap(path, version)
     return state

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-LOCK_WAIT_S: Final = 30.0
+_LOCK_WAIT_S: Final = 30.0
 _FULL_VACUUM_RETENTION_MIN: Final = timedelta(days=1)
 _HOUR_US: Final = 3_600_000_000
 # A vacuum lists folders in as many tasks as this says; Spark's own default of 10,000 takes minutes.
@@ -133,7 +133,6 @@ class _Round(NamedTuple):
     cut: Cut
     memory: _Memory
     spark: SparkProvider
-    lock_wait_s: float
     hours_kept: int  # what a vacuum spares, if that is more than the retention; else 0
 
 
@@ -144,11 +143,10 @@ def maintain(
     *,
     tables: Sequence[str] | None = None,
     spark: SparkProvider | None = None,
-    lock_wait_s: float = LOCK_WAIT_S,
     on_table: Callable[[TableMaintenance], None] = lambda _done: None,
 ) -> MaintenanceReport:
     """Check every table of the last cut, or `tables`, and do what is due; a change of properties
-    waits `lock_wait_s` for a run that is writing.
+    waits for a run that is writing.
 
     Raises:
         ConfigError: a name in `tables` is no table of the last cut.
@@ -169,12 +167,12 @@ def maintain(
     provider = spark or SparkProvider.from_config(config)
     report = MaintenanceReport(source=paths.source, tables=[])
     if not is_object(paths.lake) and not is_trusted(paths):
-        with _writer_lock(paths, lock_wait_s):
+        with _writer_lock(paths):
             undo_unsynced(paths)
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
         hours = _hours_kept(paths, config)
-        this = _Round(paths, config, thresholds, cut, memory, provider, lock_wait_s, hours)
+        this = _Round(paths, config, thresholds, cut, memory, provider, hours)
         for name in sorted(tables or cut.tables):
             done = _maintain_table(this, name)
             report.tables.append(done)
@@ -197,7 +195,7 @@ def _publish(this: _Round) -> None:
     """Raises PublicationError: a catalog refuses views, or does not answer."""
     if this.config.publish is None:
         return
-    with suppress(LockError), _writer_lock(this.paths, this.lock_wait_s) as check:  # else a run
+    with suppress(LockError), _writer_lock(this.paths) as check:  # else a run
         newest, session = partial(over_maintenance, this.paths), this.spark.session
         cut = state.last_cut(this.paths) or this.cut
         error = publish(
@@ -289,7 +287,7 @@ def _work(this: _Round, session: SparkSession, due: _Due, done: TableMaintenance
     table = table_at(paths.table(due.table))
     if due.properties:
         try:
-            with _writer_lock(paths, this.lock_wait_s):
+            with _writer_lock(paths):
                 session.conf.set(COMMIT_NOTE, maintenance_note(due.app_id))
                 try:
                     statement = set_properties_sql(paths.table(due.table), due.properties)
@@ -337,11 +335,11 @@ def _spare_what_is_read(this: _Round, due: _Due, done: TableMaintenance) -> None
 
 
 @contextmanager
-def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[Callable[[], None]]:
+def _writer_lock(paths: LakePaths) -> Iterator[Callable[[], None]]:
     """Wait for a run that is writing. Raise LockError if that takes too long."""
     with ExitStack() as locks:
         yield wait_for_lock(
-            lambda: locks.enter_context(writer_lock(paths.lock)), wait_s=lock_wait_s
+            lambda: locks.enter_context(writer_lock(paths.lock)), wait_s=_LOCK_WAIT_S
         )
 
 
