@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -49,6 +50,12 @@ class TableSchema:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.columns[index].name for index in self.primary_key)
+
+    def found_by(self, names: Collection[str]) -> TableSchema:
+        """With these columns in the key, too: a target finds rows by them."""
+        more = [at for at, name in enumerate(self.column_names) if name in names]
+        key = tuple(dict.fromkeys((*self.primary_key, *more)))
+        return self if key == self.primary_key else replace(self, primary_key=key)
 
     @cached_property
     def logged(self) -> TableSchema:

@@ -24,7 +24,7 @@ from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.keys import check_key_images, identity_of
 from cdc_pipeline.targets.route_checks import join_shard
-from cdc_pipeline.targets.routes import Route
+from cdc_pipeline.targets.routes import Route, rule_keys
 from cdc_pipeline.targets.row_policies import TablePolicy, policy_of, strictest_policy
 from cdc_pipeline.targets.shape import check_rows, recorded_shape, shape_table
 from cdc_pipeline.targets.targets import Targets, new_state, recorded_of, route_to, shaped
@@ -103,16 +103,24 @@ def accepted(targets: Targets, rows: DecodedRows) -> tuple[Targets, list[Target]
 
 def table_policy(targets: Targets, schema: TableSchema) -> TablePolicy:
     """For values and rows of a table that cannot be applied."""
-    following = targets.following(schema.database, schema.table)
-    keys = {name for target in following for name in target.spec.key}
     hidden = {column.name for column in schema.columns if column.masked}
     rules = [route.rule for route in targets.routes_of(schema.full_name)]
     return TablePolicy(
         strictest_policy([policy_of(rule, targets.config.sink) for rule in rules]),
-        keys.union(schema.key_names),
+        found_by(targets, schema).union(schema.key_names),
         hidden,
         takes=lambda name: any(rule.takes(name) for rule in rules),
     )
+
+
+def found_by(targets: Targets, schema: TableSchema) -> frozenset[str]:
+    """The columns by which targets, also those that are yet to be made, find a table's rows."""
+    keys = rule_keys(targets.routes_of(schema.full_name))
+    for target in targets.following(schema.database, schema.table):
+        names = dict(target.spec.sources[schema.full_name].names)
+        theirs = {names.get(name, name): name for name in schema.column_names}
+        keys |= {theirs[name] for name in target.spec.key if name in theirs}
+    return keys
 
 
 def followed(

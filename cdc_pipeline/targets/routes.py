@@ -7,10 +7,11 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.config.target_config import TargetRule
@@ -45,6 +46,11 @@ class Route:
     @property
     def shard(self) -> str:
         return self.rule.shard_of(*split_table_name(self.source))
+
+
+def rule_keys(routes: Iterable[Route]) -> frozenset[str]:
+    rules = (route.rule for route in routes)
+    return frozenset(name for rule in rules if MODES[rule.mode].has_key for name in rule.key)
 
 
 class Routes:
@@ -95,6 +101,10 @@ class Routes:
                 "one with `except`",
             )
         return routes
+
+    def found_by(self, name: str) -> frozenset[str]:
+        """The columns by which rules find rows of a table."""
+        return rule_keys(self.of_table(name))
 
     def sources_of(self, target: str, names: Collection[str]) -> list[str]:
         """Those source tables of `names` that are captured and lead to a target."""

@@ -145,7 +145,7 @@ def unrepresentable(
 ) -> UnrepresentableValueError:
     """The error of a value that stops its table; `at`: None for a row by SELECT."""
     column = rows.schema.columns[value.column]
-    journal, offset = at or ("", None)
+    journal, offset = at or (None, None)
     place = "a row that was read" if at is None else f"the {value.image} image"
     otherwise = "" if at is None else " and start after it, or exclude the table"
     return UnrepresentableValueError(

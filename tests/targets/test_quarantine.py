@@ -224,7 +224,9 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
     chunk = _chunk(3)
     parts = [RowsSelection(chunk, np.array([0, 1, 2]))]
 
-    def decode(given: list[RowsSelection], schema: Any, *, epoch: int) -> Any:
+    def decode(
+        given: list[RowsSelection], schema: Any, *, epoch: int, found_by: frozenset[str]
+    ) -> Any:
         offsets = [
             int(offset) for part in given for offset in part.chunk.events["offset"][part.rows]
         ]

@@ -288,8 +288,14 @@ def _text(cells: Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _set(cells: Cells, kind: pa.DataType) -> pa.Array:
+    """As the server prints them. A label '' behind nothing adds no text: in a key, only the number
+    without it has one.
+    """
     values = cells.integers(signed=False)
     labels = [label.encode() for label in cells.column.labels]
+    if cells.is_key and b"" in labels:
+        bit = np.array(1 << labels.index(b""), np.uint64).view(np.int64)
+        cells.state[(cells.state == VALID) & (values & -values == bit)] = INVALID
     label_offsets = np.zeros(len(labels) + 1, np.int64)
     np.cumsum([len(label) for label in labels], out=label_offsets[1:])
     label_data = np.frombuffer(b"".join(labels) or b"\0", np.uint8)

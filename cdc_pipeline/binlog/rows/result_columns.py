@@ -109,9 +109,9 @@ def quoted(name: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def result_plan(schema: TableSchema) -> ResultPlan:
-    """How to select and rewrite a table. Raises UnknownColumnTypeError: a column's type or fraction
-    digits are unknown.
+def result_plan(schema: TableSchema, found_by: frozenset[str] = frozenset()) -> ResultPlan:
+    """How to select and rewrite a table; `found_by`: as in `decode_rows`. Raises
+    UnknownColumnTypeError: a column's type or fraction digits are unknown.
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
@@ -120,7 +120,7 @@ def result_plan(schema: TableSchema) -> ResultPlan:
         lines.append(line)
         name = quoted(column.name)
         expressions.append(f"CAST({name} AS UNSIGNED)" if column.type.result == _NUMBER else name)
-    rewritten = replace(schema, columns=tuple(columns))
+    rewritten = replace(schema.found_by(found_by), columns=tuple(columns))
     program = np.array(lines, np.int64).reshape(-1, rows.FIELDS)
     return ResultPlan(schema, rewritten, width_rules(rewritten), program, tuple(expressions))
 

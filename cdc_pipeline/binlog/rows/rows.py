@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -125,7 +125,13 @@ class _Scratch(threading.local):
 _scratch = _Scratch()
 
 
-def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:
+def decode_rows(
+    pieces: Sequence[RowsSelection],
+    schema: TableSchema,
+    *,
+    epoch: int,
+    found_by: Collection[str] = (),
+) -> DecodedRows:
     """Decode the changes in rows events of one table. Returns one row per change of a row that the
     table has now. `event_row` counts through all pieces.
 
@@ -133,6 +139,7 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         pieces: the events, in order, possibly of several chunks and journals.
         schema: the table's columns as they were when the events were written.
         epoch: numbering epoch of the source (K1: order spans servers).
+        found_by: columns that count as those of the key do.
 
     Raises:
         SchemaError: an event's column count differs from the schema's.
@@ -144,7 +151,7 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         meant.
     """
     try:
-        return own_changes(_decode(pieces, schema.logged, epoch), schema)
+        return own_changes(_decode(pieces, schema.logged, epoch, found_by), schema)
     except CdcError as error:
         if error.offset is None and any(len(piece.rows) for piece in pieces):
             first = next(piece for piece in pieces if len(piece.rows))
@@ -153,7 +160,9 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         raise
 
 
-def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) -> DecodedRows:
+def _decode(
+    pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int, found_by: Collection[str]
+) -> DecodedRows:
     _scratch.reset()
     rules = width_rules(schema)
     pieces = _joined_pieces(pieces)
@@ -215,7 +224,7 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         ("after", has_after, sums.after_bytes, sums.after_nulls),
     ):
         arrays = build_columns(
-            schema,
+            schema.found_by(found_by),
             blocks,
             image=image,
             rows=rows,

@@ -76,7 +76,7 @@ class SnapshotBegin:
             cursor = self._cursor(chosen)
             exact = self._exact(self.source.schemas(chosen.sources))
             if exact:
-                view = stack.enter_context(TableReader(self.source.config))
+                view = stack.enter_context(self.source.reader())
                 low, time_us = self._opened(view, exact, since=cursor.position), now_us()
             else:
                 view, low = None, self.source.proved(cursor.position)

@@ -133,7 +133,7 @@ class SnapshotChunks:
         sizes = self.source.sizes(schemas)
         average = {name: size for name, (_, size) in sizes.items()}
         with ChunkReader(
-            self.source.config, self.main.config.snapshot, average_bytes=average
+            self.source.reader, self.main.config.snapshot, average_bytes=average
         ) as reader:
             chunks = reader.chunks(
                 {schema: self._progress_of(name) for name, schema in schemas.items()}

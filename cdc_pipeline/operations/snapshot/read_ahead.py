@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, SnapshotConfig
+from cdc_pipeline.config.pipeline_config import SnapshotConfig
 from cdc_pipeline.errors import CdcError, TableReadInterruptedError
 from cdc_pipeline.lake.long_operations import TableProgress
 from cdc_pipeline.position.position import Position
@@ -57,12 +57,12 @@ class ChunkReader:
 
     def __init__(
         self,
-        config: LiveSourceConfig,
+        new_reader: Callable[[], TableReader],
         snapshot: SnapshotConfig,
         *,
         average_bytes: Mapping[str, int],
     ) -> None:
-        self._config = config
+        self._new_reader = new_reader
         self._snapshot = snapshot
         self._average_bytes = average_bytes
         self._stack = ExitStack()
@@ -72,8 +72,8 @@ class ChunkReader:
 
     def __enter__(self) -> ChunkReader:
         for _ in range(self._snapshot.readers + 1):  # one finds the bounds
-            reader = self._stack.enter_context(TableReader(self._config))
-            server = ServerConnection(self._config)
+            reader = self._stack.enter_context(self._new_reader())
+            server = ServerConnection(reader.config)
             self._stack.callback(server.close)
             self._idle.put((reader, server))
         self._planner = self._idle.get()[0]

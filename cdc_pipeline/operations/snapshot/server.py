@@ -20,6 +20,8 @@ from cdc_pipeline.source.live.catalog import read_catalog
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.live import LiveSource
 from cdc_pipeline.source.rows.marks import wait_committed
+from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.text.table_names import split_table_name, table_name
 
 
@@ -38,6 +40,7 @@ class SnapshotSource:
             captured=partial(captured_by, config),
         )
         self._wait_s = config.snapshot.lock_wait_s
+        self.reader = partial(TableReader, chosen, found_by=Routes(config).found_by)
 
     def __enter__(self) -> SnapshotSource:
         self.live.check()

@@ -225,7 +225,7 @@ class TableReading:
         )
         self._targets = targets
         self._shaper = SourceRows(targets, self._name)
-        with TableReader(self._view.server) as reader:
+        with self._view.reader() as reader:
             self._read_rows(reader, request)
 
     def keep(self, record: BatchRecord) -> None:

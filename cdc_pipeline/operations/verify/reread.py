@@ -49,7 +49,7 @@ from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
-from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
+from cdc_pipeline.source.rows.table_reader import KeyRange
 from cdc_pipeline.targets.targets import targets_at
 
 _ROUNDS_MAX: Final = 5
@@ -137,12 +137,12 @@ class _Reread:
         self, where: str, source_state: SourceState, folder: OperationFolder
     ) -> RepairReport:
         with SnapshotSource(self._config, role="verify") as source:
-            schema, server = self._schema(source), source.config
+            schema, new_reader = self._schema(source), source.reader
         targets = self._targets(schema, source_state.cut)
         rows_max = self._config.snapshot.chunk_rows
         done = folder.read_progress().tables.get(self._table, TableProgress())
         report = RepairReport(source=self._config.name, table=self._table, rows_written=done.rows)
-        with TableReader(server) as planner:
+        with new_reader() as planner:
             for bounds in plan_ranges(planner, schema, rows_max, where=where, after=done.after):
                 report = self._range(bounds, where, targets, report)
                 done = TableProgress(
@@ -223,7 +223,7 @@ class _Reread:
                 expected="GTIDs, or a new journal since then",
                 next_step="repair again after FLUSH BINARY LOGS",
             )
-        with TableReader(view.server) as reader, changes_void_it():
+        with view.reader() as reader, changes_void_it():
             place = view.begin(reader, "always")
             if place is None:
                 reader.begin_view()

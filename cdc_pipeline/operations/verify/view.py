@@ -51,7 +51,7 @@ class NotFollowedError(CdcError):
 class ProvenView:
     """A read of one source table between two cuts. `low`: place up to which everything is proved
     to be committed: that of `before`, or an earlier one; `schema`: the table's columns, as they
-    are since `before`; `server`: settings of the server that answers. Raises ViewLostError: the
+    are since `before`; `reader`: makes one of the server that answers. Raises ViewLostError: the
     table was altered since `before`; NotFollowedError: a target no longer follows the table.
     """
 
@@ -72,7 +72,7 @@ class ProvenView:
         with SnapshotSource(config, role="verify") as source:
             self.low = source.proved(before.position)
             self.schema = self._schema(source)
-            self.server = source.config
+            self.reader = source.reader
 
     @property
     def is_proved(self) -> bool:

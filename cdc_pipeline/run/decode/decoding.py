@@ -40,7 +40,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
-from cdc_pipeline.targets.confirmed import as_recorded, table_policy
+from cdc_pipeline.targets.confirmed import as_recorded, found_by, table_policy
 from cdc_pipeline.targets.erased import ErasedRows
 from cdc_pipeline.targets.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.targets.row_policies import unrepresentable
@@ -239,7 +239,8 @@ class RunDecoder:
     ) -> DecodedRows:
         """The others go to `bad`, if the policies allow that; None: no row may be left out."""
         try:
-            decoded = decode_rows(parts, schema, epoch=self._epoch)
+            keys = found_by(self._targets, schema)
+            decoded = decode_rows(parts, schema, epoch=self._epoch, found_by=keys)
         except DamagedJournalError as error:
             policy = table_policy(self._targets, self._targets.masks.schema(schema))
             if bad is None or policy.rows.on_bad_row == "fail":

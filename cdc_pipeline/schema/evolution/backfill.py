@@ -362,7 +362,8 @@ def _set(column: Column, text: str) -> str | None:
     wanted = [_label(column, part) for part in text.split(",")]
     if None in wanted:
         return None
-    return text_literal(",".join(label for label in column.labels if label in wanted))
+    # '' behind nothing adds no text
+    return text_literal(",".join(label for label in column.labels if label in wanted).lstrip(","))
 
 
 def _bytes(value: bytes) -> str:

@@ -17,7 +17,7 @@ TRANSACTION".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -77,11 +77,19 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
 
 class TableReader:
     """One connection that reads tables. A batch ends with the row that would exceed
-    `batch_bytes`, as the server sends them.
+    `batch_bytes`, as the server sends them. `found_by`: the columns by which rules find a table's
+    rows.
     """
 
-    def __init__(self, config: LiveSourceConfig, *, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(
+        self,
+        config: LiveSourceConfig,
+        *,
+        batch_bytes: int = BATCH_BYTES,
+        found_by: Callable[[str], frozenset[str]] = lambda _table: frozenset(),
+    ) -> None:
         self.config = config
+        self._found_by = found_by
         self.address = f"{config.host}:{config.port}"
         self.in_view = False
         self._batch_bytes = batch_bytes
@@ -168,7 +176,7 @@ class TableReader:
                 ServerUnreachableError, TableReadError: as the server answered; earlier batches are
                 complete.
         """
-        plan = result_plan(schema)
+        plan = result_plan(schema, self._found_by(schema.full_name))
         return self._select(
             plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows
         )

@@ -12,6 +12,7 @@ from cdc_pipeline.binlog.kernels.text.text import LEAD_BYTE
 from cdc_pipeline.binlog.tables import charsets
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError, UnrepresentableValueError
+from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from tests.servers import Server
@@ -69,6 +70,62 @@ def test_k11_f165_the_number_0_of_an_enum_is_no_key_beside_an_empty_label(
     with pytest.raises(TargetSuspendedError, match="'' is a label"):
         captured.run()
     assert ("", 1) in captured.rows("told", "k", "v")
+
+
+def test_k11_f185_a_label_without_text_is_no_key_of_its_own(
+    mysql_server: Server, mysql_database: str, captured: Captured
+) -> None:
+    """Of a SET: no comma follows it at the beginning, so that it adds nothing to the text."""
+    use = f"USE `{mysql_database}`"
+    numbers = ", ".join(f"({n}, {n}, {n})" for n in range(8))
+    mysql_server.execute_all(
+        use,
+        "CREATE TABLE plain (k INT PRIMARY KEY, v SET('', 'a', 'b'), w SET('a', '', 'b'))",
+        f"INSERT INTO plain VALUES {numbers}",
+        "CREATE TABLE told (k SET('', 'a') PRIMARY KEY)",
+        "INSERT INTO told VALUES (0), (2)",
+        "ALTER TABLE plain ADD d SET('', 'a', 'b') NOT NULL DEFAULT ',b'",
+    )
+    captured.run()
+    texts = ["", "", "a", "a", "b", "b", "a,b", "a,b"]
+    assert [row[1] for row in captured.check("plain", "k", "v", "w", "d")] == texts
+    captured.check("told", "k")
+    mysql_server.execute_all(use, "INSERT INTO told VALUES (3)")
+    with pytest.raises(TargetSuspendedError, match="one of '' that adds no text"):
+        captured.run()
+
+
+def test_k11_f186_a_key_of_a_rule_is_a_key(
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    memory: MemoryLake,
+) -> None:
+    """Also of a target that is yet to be made, and to a snapshot."""
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`",
+        "SET sql_mode = ''",
+        "CREATE TABLE e (k INT PRIMARY KEY, r ENUM('', 'x'), c VARCHAR(9)) CHARSET cp932",
+        "CREATE TABLE d (k INT PRIMARY KEY, r DATE)",
+    )
+    bad = {
+        "e": ("r", "(1, ''), (2, 0)", "'' is a label"),
+        "f": ("c", "(1, _cp932 0x81E0), (2, _cp932 0x8790)", "cp932 in a key"),
+        "d": ("r", "(1, '2024-01-01'), (2, 0)", "zero or partial date"),
+    }
+    mysql_server.execute("CREATE TABLE f LIKE e")
+    for table, (key, rows, what) in bad.items():
+        name = f"{mysql_database}.{table}"
+        rules = [{"tables": [name], "key": [key]}]
+        source = {"source": live(mysql_server), "include": [name], "targets": rules}
+        config = make_config(**source, name=f"log_{table}", start=here(mysql_server))
+        mysql_server.execute(f"INSERT INTO {table} (k, {key}) VALUES {rows}")
+        with pytest.raises(UnrepresentableValueError, match=what):
+            capture(config, cursors=MemoryCursorStore())
+        config = make_config(**source, name=f"rows_{table}", start=here(mysql_server))
+        with pytest.raises(UnrepresentableValueError, match=what) as raised:
+            take_snapshot(config, cursors=MemoryCursorStore(), tables=[name])
+        assert raised.value.journal is None
 
 
 def test_k11_f166_a_character_has_one_code_in_a_key(

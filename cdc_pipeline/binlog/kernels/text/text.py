@@ -292,7 +292,7 @@ def set_labels(
     offsets: Int32s,
     state: Bytes,
 ) -> Integer:
-    """Write labels of SET values in definition order, joined by commas.
+    """Write labels of SET values in definition order, a comma before each that follows text.
     Returns the count of bytes written.
     """
     position = np.int64(0)
@@ -301,13 +301,11 @@ def set_labels(
         if state[row] == VALID:
             rest = np.uint64(values[row])
             label = 0
-            first = True
             while rest:
                 if rest & np.uint64(1):
-                    if not first:
+                    if position > offsets[row]:
                         out[position] = 44
                         position += 1
-                    first = False
                     for index in range(label_offsets[label], label_offsets[label + 1]):
                         out[position] = label_data[index]
                         position += 1
