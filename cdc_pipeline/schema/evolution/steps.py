@@ -27,6 +27,7 @@ from cdc_pipeline.schema.types import TargetColumn, features_of_type
 COLUMN_MAPPING: Final = "columnMapping"
 TYPE_WIDENING: Final = "typeWidening"
 ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
+ROW_STEPS_MAX: Final = 15  # of one statement: as many have transaction numbers
 
 
 class _Step(FrozenModel):
@@ -111,6 +112,7 @@ class CheckRows(_Step):
     reason: str
 
 
+ROW_STEPS: Final = (FillColumns, RemoveRows)
 Step = Annotated[
     AddColumn
     | DropColumn

@@ -34,7 +34,12 @@ from cdc_pipeline.schema.evolution.statement_context import (
     StatementContext,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.steps import RemoveRows, returns_to_earlier_columns
+from cdc_pipeline.schema.evolution.steps import (
+    ROW_STEPS,
+    ROW_STEPS_MAX,
+    RemoveRows,
+    returns_to_earlier_columns,
+)
 from cdc_pipeline.schema.source_table import altered, comments_of, created
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import target_columns
@@ -394,6 +399,9 @@ def _swapped(
             before = None if before is None else altered(before, statement)
         except Uncertain:
             before = None
+    if sum(isinstance(step, ROW_STEPS) for step in change.steps) > ROW_STEPS_MAX:
+        what = f"more than {ROW_STEPS_MAX} changes to a shadow table give its rows new values"
+        raise context.unsupported(what, table)
     if returns_to_earlier_columns(known.target_columns, change.steps):
         raise context.unsupported("a shadow table's columns returned to an earlier state", table)
     return change

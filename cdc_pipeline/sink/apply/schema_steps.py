@@ -6,7 +6,8 @@ Rules:
   touches do not matter.
 - Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n``
   (`sink/delta/commit.py`).
-- A check only reads, and stops the target for good if a row fails it. It runs before any change.
+- A check only reads, and stops the target for good if a row fails it. Whatever follows it in the
+  table shows that it passed; where nothing does, a property of the table says so.
 - Delta's features (column mapping, type widening, TIMESTAMP_NTZ) are switched on by the first step
   that needs them.
 """
@@ -25,6 +26,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import LakeStateError, UnsupportedDdlError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
+    ROW_STEPS,
     AddColumn,
     CheckRows,
     Describe,
@@ -37,7 +39,7 @@ from cdc_pipeline.schema.evolution.steps import (
     columns_after,
 )
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.sink.delta.commit import run_once, transaction_version
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
@@ -49,8 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _CHECKED_PROPERTY: Final = "cdc.checked_batch"
-_DML: Final = (FillColumns, RemoveRows)
-_OTHERS: Final = (*_DML, CheckRows, Describe)  # that leave the columns as they are
+_OTHERS: Final = (*ROW_STEPS, CheckRows, Describe)  # that leave the columns as they are
 _Columns = tuple[TargetColumn, ...]
 
 
@@ -67,8 +68,8 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
         return False
     if any(_undescribed(there, step) for step in steps if isinstance(step, Describe)):
         return False
-    only_checks = len(path) == 1 and _only_checks(steps)
-    return not only_checks or there.properties.get(_CHECKED_PROPERTY) == str(record.batch_number)
+    is_checked = there.properties.get(_CHECKED_PROPERTY) == str(record.batch_number)
+    return is_checked or not _ends_with_check(steps)
 
 
 def run_steps(
@@ -96,17 +97,16 @@ def run_steps(
             next_step="restore the Delta table's columns to those of the last cut, then "
             "start the run again",
         )
-    begun = reached > 0 or there.transaction_version >= transaction_version(record.batch_number, 1)
     structure = dml = 0
     for step in steps:
         if isinstance(step, CheckRows):
-            if not begun:
+            next_dml = transaction_version(record.batch_number, dml + 1)
+            if reached <= structure and there.transaction_version < next_dml:
                 _check(session, path, target, step)
         elif isinstance(step, Describe):
             _describe(session, path, step)
-        elif isinstance(step, _DML):
+        elif isinstance(step, ROW_STEPS):
             dml += 1
-            assert dml < STEPS_PER_BATCH
             run_once(session, _dml_sql(path, record, target, step), there, record, step=dml)
         else:
             structure += 1
@@ -118,7 +118,7 @@ def run_steps(
                 last = states[structure - 1][-1:]
                 place = f" AFTER {quoted(last[0].name)}" if last else " FIRST"
                 _change(session, path, step, place=place)
-    if not structure and _only_checks(steps):
+    if _ends_with_check(steps):
         session.sql(set_properties_sql(path, {_CHECKED_PROPERTY: str(record.batch_number)}))
 
 
@@ -172,10 +172,10 @@ def _described(columns: _Columns) -> str:
     return ", ".join(f"{column.name} {column.delta_type}" for column in columns)
 
 
-def _only_checks(steps: tuple[Step, ...]) -> bool:
-    """Nothing else shows that they are done."""
-    has_checks = any(isinstance(step, CheckRows) for step in steps)
-    return has_checks and not any(isinstance(step, _DML) for step in steps)
+def _ends_with_check(steps: tuple[Step, ...]) -> bool:
+    """Nothing that follows shows that it was made."""
+    marks = [step for step in steps if not isinstance(step, Describe)]
+    return isinstance(marks[-1], CheckRows) if marks else False
 
 
 def _undescribed(there: TableLog | None, step: Describe) -> dict[str, str]:
@@ -190,7 +190,7 @@ def _undescribed(there: TableLog | None, step: Describe) -> dict[str, str]:
 
 
 def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> bool:
-    count = sum(isinstance(step, _DML) for step in steps)
+    count = sum(isinstance(step, ROW_STEPS) for step in steps)
     return not count or there.transaction_version >= transaction_version(record.batch_number, count)
 
 

@@ -17,12 +17,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.lake.records import BatchRecord
+from cdc_pipeline.schema.evolution.steps import ROW_STEPS_MAX
 from cdc_pipeline.sink.delta.table_log import TableLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS_PER_BATCH: Final = 16
+STEPS_PER_BATCH: Final = ROW_STEPS_MAX + 1
 MERGE_STEP: Final = 0
 
 COMMIT_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"

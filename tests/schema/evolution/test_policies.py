@@ -23,7 +23,13 @@ from cdc_pipeline.schema.evolution.statement_context import (
     StatementContext,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.steps import ALL_FEATURES, FillColumns, columns_after
+from cdc_pipeline.schema.evolution.steps import (
+    ALL_FEATURES,
+    ROW_STEPS,
+    ROW_STEPS_MAX,
+    FillColumns,
+    columns_after,
+)
 from cdc_pipeline.schema.source_table import SourceTable, created
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
@@ -363,6 +369,11 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
     assert [step.defaults for step in change.steps if isinstance(step, FillColumns)] == [("q",)]
     assert change.new_name == ("d", "t")
     assert [(part.name, part.shadow) for part in decision.shadows] == [(("d", "_t_gho"), None)]
+    fills = [f"ALTER TABLE _t_gho ADD q{i} INT NOT NULL DEFAULT {i}" for i in range(16)]
+    (most,) = said(SWAP, shadows=shadow_after("CREATE TABLE _t_gho LIKE t", *fills[1:])).changes
+    assert sum(isinstance(step, ROW_STEPS) for step in most.steps) == ROW_STEPS_MAX
+    with pytest.raises(UnsupportedDdlError, match="more than 15 changes to a shadow table"):
+        said(SWAP, shadows=shadow_after("CREATE TABLE _t_gho LIKE t", *fills))
     # Statements that are read again are kept once.
     (repeated,) = said("ALTER TABLE _t_gho MODIFY a DECIMAL(30,0)", shadows=kept, offset=2).shadows
     assert repeated.shadow == kept["d._t_gho"]

@@ -3,6 +3,7 @@ run was killed."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,13 @@ def follow_steps(sink: DeltaSink) -> None:
     )
     with pytest.raises(LakeStateError, match="match no stage"):
         run_steps(session, path, bad, foreign, one(sink, target))
+    # A check behind other steps of a shadow table is made, wherever a run was killed (F212).
+    late = (AddColumn(name="q", delta_type="int"), *bad.targets[0].schema_steps)
+    for count in (1, 2, 2):
+        half = bad.targets[0].model_copy(update={"schema_steps": late[:count]})
+        assert not applied_log(bad, half, paths=sink.paths)
+        with pytest.raises(UnsupportedDdlError, match="it is new") if count > 1 else nullcontext():
+            run_steps(session, path, bad, half, one(sink, target))
     good = bad.model_copy(
         update={
             "targets": (
