@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 
@@ -12,6 +13,11 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
+
+
+def machine_start_s() -> float:
+    """In seconds since 1970, as the clock is set now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def process_mark(pid: int) -> str:

@@ -168,16 +168,32 @@ def cursors_of(
     *,
     writer: CursorWriter | None = None,
 ) -> DagsterCursorStore:
-    """Whatever reads the cursor first takes over that of runs without Dagster."""
+    """Whatever reads the cursor first takes over that of runs without Dagster, or of another
+    instance: before the first cut the first cursor is in the lake, too.
+    """
 
-    def in_lake() -> StoredCursor | None:
+    def in_lake(first: CursorState | None = None) -> StoredCursor | None:
         from cdc_pipeline.run.wiring import build_lake_cursors  # late: few reads need it
 
-        return build_lake_cursors(pipeline.resolved()).read()
+        cursors = build_lake_cursors(pipeline.resolved())
+        stored = cursors.read()
+        if stored is None and first is not None:
+            cursors.write(first, {})
+        return stored
 
-    name = pipeline.name
-    key = translator.cursor_key(name)
-    return DagsterCursorStore(instance, asset_key=key, source=name, writer=writer, before=in_lake)
+    def write(cursor: CursorState, metadata: dict[str, object]) -> None:
+        assert writer is not None
+        if cursor.batch_number == 0:
+            in_lake(cursor)
+        writer(cursor, metadata)
+
+    return DagsterCursorStore(
+        instance,
+        asset_key=translator.cursor_key(pipeline.name),
+        source=pipeline.name,
+        writer=writer and write,
+        before=in_lake,
+    )
 
 
 def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:

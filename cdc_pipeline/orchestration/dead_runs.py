@@ -7,22 +7,25 @@ Rules:
 - A run names its process in a tag: its own id, then host and mark of the process, which is unique
   even if the operating system reuses the process id. A run that is executed again has the tags of
   the one before it, so a tag with another run's id says nothing.
-  Where each step may have a process of its own, each step names it: it ends before the run does.
-- A run loses its slot only if it is finished, deleted, or its process, or that of the step that
-  holds the slot, ran on this host and is gone: this host has started again since, or no process of
-  this namespace is it. Any other run keeps its slot, and Dagster's run monitoring decides.
+  Where each step may have a process of its own, each attempt of a step names it: it ends before
+  the run does, and the next attempt has the slot before it has named its own.
+- A run loses its slot only if it is finished, deleted, or its process, or that of the attempt that
+  holds the slot, ran on this host and is gone: this host has started again since the run's newest
+  event, or no process of this namespace is it. A run with a later event is that of another machine
+  of this name. Any other run keeps its slot, and Dagster's run monitoring decides.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from typing import Final
 
 import dagster as dg
 
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
-from cdc_pipeline.processes import boot_id, is_gone, process_mark
+from cdc_pipeline.processes import boot_id, is_gone, machine_start_s, process_mark
 
 # Dagster does not show tags of this prefix: it is no name for people.
 PROCESS_TAG: Final = ".dagster/cdc_process"
@@ -42,9 +45,10 @@ def tag_run(context: dg.OpExecutionContext, source: str, kind: RunKind) -> None:
     owners = [layer.get(key).tags.get(SOURCE_TAG) for step in steps for key in step.keys]
     owners += [step.node_def.tags.get(SOURCE_TAG) for step in steps if not step.keys]
     is_ours = all(owner == source for owner in owners)
-    step_key = context.get_step_execution_context().step.key
+    of_step = context.get_step_execution_context()
     is_of_one = context.job_def.executor_def.name in _OF_ONE_PROCESS
-    process_tag = PROCESS_TAG if is_of_one else _step_tag(step_key)
+    of_attempt = _attempt_tag(of_step.step.key, of_step.previous_attempt_count)
+    process_tag = PROCESS_TAG if is_of_one else of_attempt
     tags = {process_tag: process_of(run.run_id)} | (run_tags(source, kind) if is_ours else {})
     context.instance.add_run_tags(
         run.run_id, {name: tag for name, tag in tags.items() if run.tags.get(name) != tag}
@@ -70,8 +74,11 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
     for run_id in sorted(holders.keys() | {run.run_id for run in instance.get_runs(started)}):
         run = instance.get_run_by_id(run_id)
         if run is not None and not run.is_finished:
-            names = [PROCESS_TAG, *map(_step_tag, holders.get(run_id, ()))]
-            if not any(_is_gone(run_id, run.tags.get(name, "")) for name in names):
+            ended = instance.all_logs(run_id, of_type=dg.DagsterEventType.STEP_UP_FOR_RETRY)
+            attempts = Counter(attempt.step_key for attempt in ended)
+            steps = holders.get(run_id, ())
+            names = [PROCESS_TAG, *(_attempt_tag(step, attempts[step]) for step in steps)]
+            if not any(_is_gone(instance, run_id, run.tags.get(name, "")) for name in names):
                 alive += [run_id] if run_id in holders else []
                 continue
             instance.report_run_failed(
@@ -83,14 +90,16 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
     return freed, alive
 
 
-def _step_tag(step_key: str) -> str:
-    return f"{PROCESS_TAG}/{step_key}"
+def _attempt_tag(step_key: str, attempts_before: int) -> str:
+    return f"{PROCESS_TAG}/{step_key}" + (f"/{attempts_before}" if attempts_before else "")
 
 
-def _is_gone(run_id: str, tag: str) -> bool:
+def _is_gone(instance: dg.DagsterInstance, run_id: str, tag: str) -> bool:
     of_run, _, process = tag.partition("/")
     host, _, mark = process.partition("/")
     if of_run != run_id or host != socket.gethostname():
         return False
-    boot = mark.partition(" ")[0]
-    return boot not in ("", boot_id()) or is_gone(mark)
+    if mark.partition(" ")[0] in ("", boot_id()):
+        return is_gone(mark)
+    newest = instance.get_records_for_run(run_id, limit=1, ascending=False).records
+    return all(record.timestamp < machine_start_s() for record in newest)

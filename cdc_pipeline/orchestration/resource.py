@@ -36,7 +36,8 @@ class CdcResource(dg.ConfigurableResource[Any]):
         super().__init__(environment=named, **more)
 
     def run(self, context: dg.AssetExecutionContext) -> Iterator[Any]:  # noqa: ARG002
-        """Capture what the run selects; events are logged as they happen, nothing is yielded."""
+        """Capture what the run selects; events are logged as they happen, and what other steps of
+        the run wait for is yielded."""
         step = current_step()
         if step is None:
             raise ConfigError(
@@ -44,8 +45,7 @@ class CdcResource(dg.ConfigurableResource[Any]):
                 expected="the body of a function that is decorated with @cdc_assets",
                 next_step="decorate the function with @cdc_assets(config=...)",
             )
-        step.run(dg.AssetExecutionContext.get(), self.variables())
-        yield from ()
+        yield from step.run(dg.AssetExecutionContext.get(), self.variables())
 
     def variables(self) -> Variables:
         """Return the variables, each looked up when it is asked for."""

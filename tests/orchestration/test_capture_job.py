@@ -21,6 +21,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.events import DagsterEvent
 
 from cdc_pipeline.config.pipeline_config import (
     BytesBoundConfig,
@@ -564,6 +565,9 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
     )
     tag = f"{before.run_id}/{host}/{mark.replace(boot, 'an-earlier-boot')}"
     disk_instance.add_run_tags(before.run_id, {PROCESS_TAG: tag})
+    disk_instance.report_engine_event("since this machine's start", before)
+    assert free_dead_runs(disk_instance, source="shop") == ([], []), "another machine's (F194)"
+    disk_instance.event_log_storage.delete_events(before.run_id)
     assert free_dead_runs(disk_instance, source="shop") == ([before.run_id], [])
 
 
@@ -597,19 +601,28 @@ def test_a_run_lives_between_its_steps_of_a_process_each(
     disk_instance.event_log_storage.free_concurrency_slot_for_step(run_id, "snapshot_shop")
     assert free_dead_runs(disk_instance, source="shop") == ([], [run_id])
     assert _claim(disk_instance, run_id)
+    of_retry = dg.DagsterEventType.STEP_UP_FOR_RETRY.value
+    ended = DagsterEvent(of_retry, job_name=job_name, step_key="capture_shop")
+    disk_instance.report_dagster_event(ended, run_id)
+    assert free_dead_runs(disk_instance, source="shop") == ([], [run_id]), "it starts (F195)"
+    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop/1": _gone(run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([run_id], [])
 
 
 @pytest.mark.parametrize(
-    ("executor", "name"),
+    ("executor", "attempts", "name"),
     [
-        (dg.in_process_executor, PROCESS_TAG),
-        (dg.multiprocess_executor, f"{PROCESS_TAG}/a_step"),
-        (dg.multi_or_in_process_executor, f"{PROCESS_TAG}/a_step"),
+        (dg.in_process_executor, 1, PROCESS_TAG),
+        (dg.multiprocess_executor, 0, f"{PROCESS_TAG}/a_step"),
+        (dg.multi_or_in_process_executor, 1, f"{PROCESS_TAG}/a_step/1"),
     ],
 )
 def test_a_step_that_may_have_a_process_of_its_own_names_it(
-    project: Project, disk_instance: dg.DagsterInstance, executor: dg.ExecutorDefinition, name: str
+    project: Project,
+    disk_instance: dg.DagsterInstance,
+    executor: dg.ExecutorDefinition,
+    attempts: int,
+    name: str,
 ) -> None:
     job = _loaded(project, FakeCapture([])).job
     run = disk_instance.create_run_for_job(job)
@@ -617,7 +630,9 @@ def test_a_step_that_may_have_a_process_of_its_own_names_it(
         run=run,
         instance=disk_instance,
         job_def=SimpleNamespace(asset_layer=job.asset_layer, executor_def=executor),
-        get_step_execution_context=lambda: SimpleNamespace(step=SimpleNamespace(key="a_step")),
+        get_step_execution_context=lambda: SimpleNamespace(
+            step=SimpleNamespace(key="a_step"), previous_attempt_count=attempts
+        ),
     )
     tag_run(step, "shop", "capture")
     tagged = stored_run(disk_instance, run.run_id)

@@ -153,15 +153,25 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
 
 
 @pytest.mark.usefixtures("memory")
-def test_k3_f174_whatever_comes_first_in_dagster_goes_on_from_the_cursor_in_the_lake(
-    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+@pytest.mark.parametrize("has_other", [False, True])
+def test_k3_f174_f193_whatever_comes_first_in_dagster_goes_on_from_the_cursor_in_the_lake(
+    project: Project,
+    disk_instance: dg.DagsterInstance,
+    mysql_server: Server,
+    mysql_database: str,
+    has_other: bool,
 ) -> None:
-    """Runs without Dagster have seen no change yet: there is no cut to rebuild a cursor from."""
+    """Runs without Dagster, or with another instance of it, have seen no change yet: there is no
+    cut to rebuild a cursor from."""
     first, second = f"{mysql_database}.first", f"{mysql_database}.second"
     mysql_server.execute(f"CREATE TABLE {first} (id INT PRIMARY KEY)")
     follow_server(project, mysql_server, f"{mysql_database}.*")
     loaded, config = load_source(project.jobs, "shop"), load_config(project.jobs / "shop.yaml")
-    capture(config, cursors=build_lake_cursors(config))
+    if has_other:
+        with dg.DagsterInstance.ephemeral() as other:
+            assert execute_capture(loaded, instance=other).succeeded
+    else:
+        capture(config, cursors=build_lake_cursors(config))
     mysql_server.execute(f"CREATE TABLE {second} (id INT PRIMARY KEY)")
     mysql_server.execute(f"INSERT INTO {second} VALUES (1), (2)")
     access = DagsterAccess(loaded, config, disk_instance)

@@ -20,6 +20,7 @@ from tests.support.project import Project
 CURSOR = dg.AssetKey(["shop", "cursor"])
 ORDERS = dg.AssetKey(["shop", "shop", "orders"])
 ITEMS = dg.AssetKey(["shop", "shop", "items"])
+_GOES_ON = "dagster: {fail_on_suspended: false}\n"
 HELD = Suspension(
     batch_number=1,
     error="SchemaError",
@@ -103,6 +104,35 @@ def test_k4_tables_of_a_run_are_known_by_name(
         execute_capture(loaded, instance=instance, tables=["nowhere.t"])
 
 
+def test_k35_f192_a_run_makes_what_follows_a_table_too_unless_that_is_suspended(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """*Materialize all*, whether anything is new or not. No event of a table is there twice."""
+    made: list[str] = []
+
+    def after(table: dg.AssetKey) -> dg.AssetsDefinition:
+        @dg.asset(name=f"of_{table.path[-1]}", deps=[table])
+        def made_of_it() -> None:
+            made.append(table.path[-1])
+
+        return made_of_it
+
+    _loaded(project, capture := FakeCapture([_suspended_cut()]), extra=_GOES_ON)
+    definitions = dg.Definitions.merge(
+        build_definitions(project.jobs, capture=capture),
+        dg.Definitions(assets=[after(ORDERS), after(ITEMS)]),
+    )
+    job = definitions.resolve_implicit_global_asset_job_def()
+    for run in (1, 2):
+        result = job.execute_in_process(
+            instance=instance,
+            asset_selection=[ORDERS, ITEMS, CURSOR, *map(dg.AssetKey, ("of_orders", "of_items"))],
+        )
+        assert result.success
+        assert made == ["items"] * run
+        assert len(instance.fetch_materializations(ITEMS, limit=9).records) == 1
+
+
 def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
@@ -183,9 +213,7 @@ def test_k35_f88_a_run_that_leaves_a_table_suspended_fails_and_what_follows_is_g
 def test_k35_f88_a_run_that_leaves_a_table_suspended_succeeds_if_that_is_set(
     project: Project, instance: dg.DagsterInstance
 ) -> None:
-    loaded = _loaded(
-        project, FakeCapture([_suspended_cut()]), extra="dagster: {fail_on_suspended: false}\n"
-    )
+    loaded = _loaded(project, FakeCapture([_suspended_cut()]), extra=_GOES_ON)
     run = execute_capture(loaded, instance=instance)
     assert run.succeeded
     assert isinstance(run.error, TargetSuspendedError), "the command line is told"

@@ -8,8 +8,8 @@ Rules:
   selected asset when a run begins, and looks up each of their inputs, so that a source of a
   thousand tables would pay for all of them when nothing is new. A table's materialization is logged
   when the table changes, selected or not; the command line's definitions do not even have them.
-- Every output is optional: the run logs what it published and yields no output, so no event appears
-  twice.
+- Every output is optional: the run logs what it published, and an output that another step waits
+  for logs nothing, so no event appears twice (`recorder.py`).
 - A run that leaves tables suspended has done everything else, and then fails, as the command line
   does (K35): the assets that follow have a materialization of it, and are green. With
   `dagster: {fail_on_suspended: false}` it succeeds, unless it was to catch them up. Either way the
@@ -105,29 +105,89 @@ class CaptureStep:
     row_counter: RowCounter | None
     retry_wait_s: float
 
-    def run(self, context: dg.AssetExecutionContext, environment: Mapping[str, str]) -> None:
+    def run(
+        self, context: dg.AssetExecutionContext, environment: Mapping[str, str]
+    ) -> Iterator[dg.Output[Any]]:
         """`environment` comes before the variables of the pipeline and of the process."""
+        listener = _current_listener()
+        listener.report = listener.error = None
         try:
-            pipeline = self.pipeline.resolved(environment)
+            config = self.pipeline.resolved(environment)
         except CdcError as error:
-            _current_listener().error = error
-            raise _failure(error, retry_number=0, wait_s=0) from error
+            listener.error = error
+            raise failure_of(error, allow_retries=False) from error
         recorder = MaterializationRecorder(
-            context, pipeline, translator=self.translator, row_counter=self.row_counter
+            context, config, translator=self.translator, row_counter=self.row_counter
         )
-        observers: list[RunObserver] = [recorder, _current_listener().observer]
+        observers: list[RunObserver] = [recorder, listener.observer]
         if self.observer_factory is not None:
-            observers.append(self.observer_factory(pipeline))
-        _run(
-            context,
-            pipeline,
-            run_config=CaptureRunConfig(**context.op_execution_context.op_config),
-            cursors=recorder.cursors(),
-            recorder=recorder,
-            observer=RelayObserver(*observers),
-            capture=self.capture,
-            retry_wait_s=self.retry_wait_s,
-        )
+            observers.append(self.observer_factory(config))
+        run_config = CaptureRunConfig(**context.op_execution_context.op_config)
+        cursors, tables = recorder.cursors(), run_config.only_tables or None
+        tag_run(context.op_execution_context, config.name, "capture")
+
+        def waits(holder: str) -> None:
+            context.log.info(f"waiting for the source's lock: {holder}")
+            listener.waits(holder)
+
+        try:
+            capture = self.capture
+            if capture is None:
+                from cdc_pipeline.operations.verify.proved_run import capture_and_prove
+
+                capture = capture_and_prove
+            if tables is not None:
+                context.log.info(
+                    f"this run catches up only {', '.join(tables)}: the cursor does not move"
+                )
+            report = wait_for_lock(
+                lambda: capture(
+                    config,
+                    cursors=cursors,
+                    bound=run_config.bound(),
+                    observer=RelayObserver(*observers),
+                    run_id=context.run.run_id,
+                    tables=tables,
+                ),
+                wait_s=config.snapshot.lock_wait_s,
+                on_waiting=waits,
+            )
+        except CdcError as error:
+            listener.error = error
+            failure = self._failure(error, context.op_execution_context.retry_number)
+            if not isinstance(error, TargetSuspendedError) or isinstance(
+                failure, dg.RetryRequested
+            ):
+                raise failure from error
+            fails = config.dagster.fail_on_suspended or tables is not None
+            cursor = _cursor_now(config, cursors)
+            if cursor is not None:
+                recorder.record_observations(cursor, run_fails=fails)
+            if fails:
+                raise failure from error
+            context.log.error(str(error))
+            report = None
+        except Exception as error:
+            listener.error = error
+            raise unexpected(error) from None
+        except BaseException as error:
+            listener.error = error
+            raise
+        finally:
+            _tell_skipped(context, cursors)
+        if report is not None:
+            listener.report = report
+            if report.cursor is not None:
+                decoded_by = str(report.parallel or "")
+                recorder.record_observations(report.cursor, decoded_by=decoded_by)
+            context.log.info(f"{report.outcome}: {report.reason}")
+        yield from recorder.outputs()
+
+    def _failure(self, error: CdcError, retry_number: int) -> Exception:
+        waited = isinstance(error, LockError)  # for as long as was asked for
+        if error.retryable and not waited and retry_number < _RETRIES_MAX:
+            return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=self.retry_wait_s)
+        return failure_of(error, allow_retries=False)
 
 
 Body = Callable[..., Iterator[Any] | None]
@@ -218,76 +278,6 @@ def _after_snapshot(spec: dg.AssetSpec, snapshot_key: dg.AssetKey) -> dg.AssetSp
     return spec.merge_attributes(deps=[dg.AssetDep(snapshot_key, partition_mapping=mapping)])
 
 
-def _run(
-    context: dg.AssetExecutionContext,
-    config: PipelineConfig,
-    *,
-    run_config: CaptureRunConfig,
-    cursors: DagsterCursorStore,
-    recorder: MaterializationRecorder,
-    observer: RunObserver,
-    capture: Capture | None,
-    retry_wait_s: float,
-) -> None:
-    tables = run_config.only_tables or None
-    listener = _current_listener()
-    listener.report = listener.error = None
-    tag_run(context.op_execution_context, config.name, "capture")
-
-    def waits(holder: str) -> None:
-        context.log.info(f"waiting for the source's lock: {holder}")
-        listener.waits(holder)
-
-    try:
-        if capture is None:
-            from cdc_pipeline.operations.verify.proved_run import capture_and_prove as real_capture
-
-            capture = real_capture
-        if tables is not None:
-            context.log.info(
-                f"this run catches up only {', '.join(tables)}: the cursor does not move"
-            )
-        report = wait_for_lock(
-            lambda: capture(
-                config,
-                cursors=cursors,
-                bound=run_config.bound(),
-                observer=observer,
-                run_id=context.run.run_id,
-                tables=tables,
-            ),
-            wait_s=config.snapshot.lock_wait_s,
-            on_waiting=waits,
-        )
-    except CdcError as error:
-        listener.error = error
-        failure = _failure(
-            error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s
-        )
-        if not isinstance(error, TargetSuspendedError) or isinstance(failure, dg.RetryRequested):
-            raise failure from error
-        fails = config.dagster.fail_on_suspended or tables is not None
-        cursor = _cursor_now(config, cursors)
-        if cursor is not None:
-            recorder.record_observations(cursor, run_fails=fails)
-        if fails:
-            raise failure from error
-        context.log.error(str(error))
-        return
-    except Exception as error:
-        listener.error = error
-        raise unexpected(error) from None
-    except BaseException as error:
-        listener.error = error
-        raise
-    finally:
-        _tell_skipped(context, cursors)
-    listener.report = report
-    if report.cursor is not None:
-        recorder.record_observations(report.cursor, decoded_by=str(report.parallel or ""))
-    context.log.info(f"{report.outcome}: {report.reason}")
-
-
 def _cursor_now(config: PipelineConfig, cursors: DagsterCursorStore) -> CursorState | None:
     """As a run has left it; None if it is not that of the newest cut."""
     stored, cut = cursors.read(), newest_cut(config)
@@ -307,13 +297,6 @@ def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore
             metadata={"events_passed_over": list(cursors.skipped[:_SKIPPED_NAMED_MAX])},
         )
     )
-
-
-def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
-    waited = isinstance(error, LockError)  # for as long as was asked for
-    if error.retryable and not waited and retry_number < _RETRIES_MAX:
-        return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=wait_s)
-    return failure_of(error, allow_retries=False)
 
 
 @dataclass

@@ -135,7 +135,7 @@ def operation_asset(
                 OperationStep(context, config, key, recorder, run),
                 dict(config_class(**context.op_execution_context.op_config)),
             )
-        yield from ()
+        yield from recorder.outputs()
 
     return dg.AssetsDefinition(
         node_def=operation_step,

@@ -8,14 +8,18 @@ Rules:
   that run could not: only the tables whose newest event is of an earlier batch, so no batch appears
   twice.
 - The run's observation on each asset (`observations.py`) comes last.
+- Dagster skips a step whose input's output is missing: an asset that follows has one if a step that
+  is not ours needs it. It logs no event, since the asset has its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
@@ -34,7 +38,7 @@ from cdc_pipeline.orchestration.events.table_checks import (
 )
 from cdc_pipeline.orchestration.metadata import changed_by, cursor_entry, data_version, ddl_of
 from cdc_pipeline.orchestration.names import dagster_name
-from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.report import CapturePlan
@@ -78,6 +82,7 @@ class MaterializationRecorder(RunObserver):
         self._at_source: dict[str, Mapping[str, SourceColumn]] = {}
         self._described = -1  # the batch whose tables are in it
         self._follows: dict[str, bool] = {}  # results of this run, by table
+        self._suspended: Set[dg.AssetKey] = frozenset()
 
     def cursors(self) -> DagsterCursorStore:
         """The source's cursor, which this run writes."""
@@ -150,6 +155,9 @@ class MaterializationRecorder(RunObserver):
         ):
             self._context.log_event(event)
         # After the materializations, to which Dagster attributes the results.
+        self._suspended = {
+            self._translator.table_key(self._config.name, table) for table in cursor.suspended
+        }
         before = self._plan.suspended if self._plan is not None else {}
         announced = self._announced_checks()
         for table, target in sorted(cursor.targets.items()):
@@ -160,6 +168,19 @@ class MaterializationRecorder(RunObserver):
                 or (announced and follows_key(self._config, self._translator, table) in announced)
             ):
                 self._tell_follows(table, target.suspended)
+
+    def outputs(self) -> Iterator[dg.Output[Any]]:
+        """Of selected assets that other steps of the run wait for."""
+        job, steps = self._context.job_def, self._context.job_def.dependency_structure
+        logged = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
+        for key in sorted(self._context.selected_asset_keys - self._suspended):
+            handle = job.asset_layer.get_op_output_handle(key)
+            assert handle is not None
+            node, name = job.get_node(handle.node_handle), handle.output_name
+            waiting = steps.output_to_downstream_inputs_for_node(node.name)
+            inputs = waiting.get(node.get_output(name), ())
+            if any(SOURCE_TAG not in it.node.tags for it in inputs):
+                yield dg.Output(None, output_name=name, metadata=logged)
 
     def proved(self, proof: ProofReport) -> None:
         self._context.log.info(f"compared {proof.rows:,} rows with the server")
