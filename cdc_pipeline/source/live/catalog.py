@@ -17,7 +17,7 @@ Source: MySQL 9.7 manual, 28.3 (information_schema).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
@@ -91,16 +91,27 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         databases={row.text("table_schema"): row.text("charset") for row in schemata},
         is_mariadb=server.flavor == "mariadb",
     )
-    unique = {(row.text("table_schema"), row.text("table_name")) for row in keys}
+    of_keys = {tuple(map(row.text, _OF_A_COLUMN[:3])) for row in filter(is_of_key, columns)}
     for table, (schema, charset) in server_catalog.tables.items():
-        if table in unique and not schema.primary_key:
-            server_catalog.tables[table] = _with_unique_key(server, schema), charset
+        named = [name for name in schema.column_names if (*table, name) in of_keys]
+        if named and not schema.primary_key:
+            server_catalog.tables[table] = _with_unique_key(server, schema, named), charset
     return server_catalog
 
 
-def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
-    """With the key that the log names for want of a primary key: the first unique one, in the
-    server's order (which SHOW INDEX alone has), whose columns are whole and never NULL.
+def is_of_key(column: AnswerRow) -> bool:
+    """Whether the log names a column in the table's key: the primary one or, for want of it, a
+    unique one whose columns are never NULL, but for hashes of long texts (MariaDB) and virtual
+    columns (MySQL).
+    """
+    return str(column["column_key"]).upper() == "PRI"
+
+
+def _with_unique_key(
+    server: ServerConnection, schema: TableSchema, named: Collection[str]
+) -> TableSchema:
+    """With the first unique key, in the server's order (which SHOW INDEX alone has), that consists
+    of whole columns that are `named`.
     """
     with contextlib.suppress(StatementError):  # gone meanwhile
         rows = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
@@ -111,7 +122,7 @@ def _with_unique_key(server: ServerConnection, schema: TableSchema) -> TableSche
                 not row.number("non_unique")
                 and column in schema.column_names
                 and row.get("sub_part") is None
-                and not schema.columns[schema.column_names.index(str(column))].nullable
+                and column in named
             )
             known = parts.setdefault(name, [])
             if not is_usable:

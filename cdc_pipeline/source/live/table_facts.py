@@ -3,8 +3,7 @@
 Rules:
 - Views and sequences that the patterns match are included: the log holds no rows of views, and
   unusual rows of sequences.
-- The key is the one that both servers log: the primary key or, for want of one, a unique key
-  without nullable columns. COLUMN_KEY shows exactly that.
+- The key is the one that both servers log (`catalog.is_of_key`).
 
 Source: MySQL 9.7 manual, 28.3 (TABLES, COLUMNS); MariaDB "Information Schema TABLES Table".
 """
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.catalog import TABLE_TYPES, column_of
 from cdc_pipeline.source.live.answers import AnswerRow
-from cdc_pipeline.source.live.catalog import column_rows
+from cdc_pipeline.source.live.catalog import column_rows, is_of_key
 from cdc_pipeline.source.live.connection import SYSTEM_SCHEMAS, ServerConnection
 from cdc_pipeline.text.table_names import table_name
 
@@ -105,7 +104,7 @@ def _facts(row: AnswerRow, columns: list[AnswerRow], *, is_mariadb: bool) -> Tab
         kind=row.text("kind"),
         engine=row.optional_text("engine"),
         is_partitioned="partitioned" in str(row["options"] or "").lower(),
-        has_key=any(str(column["column_key"]).upper() == "PRI" for column in columns),
+        has_key=any(map(is_of_key, columns)),
         rows_estimated=row.optional_number("table_rows", -1),
         bytes_estimated=row.optional_number("bytes", -1),
         columns=tuple(
@@ -114,7 +113,7 @@ def _facts(row: AnswerRow, columns: list[AnswerRow], *, is_mariadb: bool) -> Tab
                 type_text=column.text("column_type"),
                 charset=column.optional_text("character_set_name"),
                 column=column_of(column, is_mariadb=is_mariadb),
-                is_key=str(column["column_key"]).upper() == "PRI",
+                is_key=is_of_key(column),
             )
             for column in columns
         ),
