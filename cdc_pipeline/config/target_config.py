@@ -378,6 +378,10 @@ class TargetRule(RowPolicies):
             (mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None
         )
 
+    def keeps_text(self, name: str) -> bool:
+        """Whether the values of a source column are texts in the target."""
+        return (name.lower(), "string") in {(of.lower(), kept) for of, kept in self.types.items()}
+
     def takes(self, name: str) -> bool:
         """Whether the target has a source column, masked or not."""
         mask = self.mask_of(name)

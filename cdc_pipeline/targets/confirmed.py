@@ -110,6 +110,12 @@ def table_policy(targets: Targets, schema: TableSchema) -> TablePolicy:
         found_by(targets, schema).union(schema.key_names),
         hidden,
         takes=lambda name: any(rule.takes(name) for rule in rules),
+        texts={
+            column.name
+            for column in schema.columns
+            if column.type.is_date
+            and all(rule.keeps_text(column.name) for rule in rules if rule.takes(column.name))
+        },
     )
 
 

@@ -56,16 +56,20 @@ class RowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`keys` of any target, `hidden` columns (K14), which columns any target `takes`."""
+    """`keys` of any target, `hidden` columns (K14), which columns any target `takes`, and dates
+    that all of these keep as `texts`.
+    """
 
     rows: RowPolicy
     keys: Collection[str]
     hidden: Collection[str] = ()
     takes: Callable[[str], bool] = lambda _name: True
+    texts: Collection[str] = ()
 
     def judge(self, rows: DecodedRows) -> Judged:
         """Of rows of the table, read or from the log."""
-        return judged(without_hidden(rows, self.hidden), self.rows, keys=self.keys)
+        rows = without_hidden(rows, self.hidden)
+        return judged(rows, self.rows, keys=self.keys, texts=self.texts)
 
 
 def policy_of(rule: RowPolicies, sink: RowPolicies) -> RowPolicy:
@@ -117,12 +121,19 @@ class Judged:
         return self.rows.where(applicable)
 
 
-def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) -> Judged:
-    """`keys`: columns that find a row, in any target."""
+def judged(
+    rows: DecodedRows,
+    policy: RowPolicy,
+    *,
+    keys: Collection[str] = (),
+    texts: Collection[str] = (),
+) -> Judged:
+    """`keys`: columns that find a row, in any target; `texts`: those that hold each value's."""
     known: dict[tuple[int, str, str], Action] = {}
     kept, bad = [], []
     for value in rows.invalid:
-        if value.reason == NULLED and rows.schema.column_names[value.column] not in keys:
+        name = rows.schema.column_names[value.column]
+        if name in texts or (value.reason == NULLED and name not in keys):
             kept.append(value)
             continue
         case = value.column, value.image, value.reason

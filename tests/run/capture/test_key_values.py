@@ -146,6 +146,29 @@ def test_k11_f166_a_character_has_one_code_in_a_key(
     assert len(captured.rows("told", "k", "v")) == 2
 
 
+def test_k11_f188_a_date_that_is_kept_as_text_is_a_key(
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+) -> None:
+    """Whatever the policies say of dates that are not."""
+    rule = {"tables": ["*.*"], "types": {"d": "string"}, "zero_dates": "null"}
+    start, database = here(mysql_server), mysql_database
+    config = make_config(live(mysql_server), include=[f"{database}.*"], start=start, targets=[rule])
+    captured = Captured(mysql_server, database, config)
+    mysql_server.execute_all(
+        f"USE `{database}`",
+        "SET sql_mode = ''",
+        "CREATE TABLE t (d DATE PRIMARY KEY, v INT)",
+        "INSERT INTO t VALUES (0, 1), ('2024-00-01', 2), ('2024-01-01', 3)",
+    )
+    captured.run()
+    mysql_server.execute("UPDATE t SET v = 9 WHERE v = 1")
+    mysql_server.execute("DELETE FROM t WHERE v = 2")
+    captured.run()
+    assert captured.rows("t", "d", "v") == [("0000-00-00", 9), ("2024-01-01", 3)]
+
+
 @pytest.mark.parametrize("charset", charsets.known_charsets())
 def test_k11_f166_no_two_codes_of_a_key_are_one_character(charset: str) -> None:
     """But for ASCII's, of which each is in use."""
