@@ -16,11 +16,26 @@ Rules:
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
 
 from cdc_pipeline.text.printable import printable_lines
 
 LABEL_WIDTH: Final = 10  # of the longest label, and two blanks
+
+
+class HasPlace(Protocol):
+    """A position, an event, or anything else that is somewhere in the log."""
+
+    @property
+    def journal(self) -> str | None: ...
+
+    @property
+    def offset(self) -> int | None: ...
+
+
+_At = HasPlace | tuple[str | None, int | None]
 
 
 class CdcError(Exception):
@@ -28,8 +43,7 @@ class CdcError(Exception):
 
     Args:
         what: one sentence, without a full stop at its end.
-        journal: binlog file name, if the error concerns one.
-        offset: byte offset in that journal.
+        at: the place in the log, if the error concerns one: what has it, or journal and offset.
         table: source table as ``schema.table``.
         setting: the server variable, grant, configuration path or environment variable at fault.
         expected: what should have been found.
@@ -45,8 +59,7 @@ class CdcError(Exception):
         self,
         what: str,
         *,
-        journal: str | None = None,
-        offset: int | None = None,
+        at: _At = (None, None),
         table: str | None = None,
         setting: str | None = None,
         expected: object | None = None,
@@ -55,8 +68,7 @@ class CdcError(Exception):
     ) -> None:
         super().__init__(what)
         self.what = what
-        self.journal = journal
-        self.offset = offset
+        self.journal, self.offset = _place(at)
         self.table = table
         self.setting = setting
         self.expected = expected
@@ -113,6 +125,23 @@ class CdcError(Exception):
             lines.append(f"  {label:<{LABEL_WIDTH}}{first}")
             lines += [f"  {'':<{LABEL_WIDTH}}{line}" for line in more]
         return printable_lines("\n".join(lines))  # also shown in logs and on Dagster's pages
+
+
+def _place(at: _At) -> tuple[str | None, int | None]:
+    return at if isinstance(at, tuple) else (at.journal, at.offset)
+
+
+@contextmanager
+def located(*, at: _At = (None, None), table: str | None = None) -> Iterator[None]:
+    """An error that is raised within gets the place and the table that it does not name itself."""
+    try:
+        yield
+    except CdcError as error:
+        journal, offset = _place(at)
+        error.journal = error.journal or journal
+        error.offset = offset if error.offset is None else error.offset
+        error.table = error.table or table
+        raise
 
 
 # -- configuration and machine ---------------------------------------------------------------------

@@ -44,7 +44,7 @@ def journal_number(journal: str) -> int:
     if match is None or int(match[1]) >= 1 << JOURNAL_BITS:
         raise BinlogError(
             "the journal's name has no usable number",
-            journal=journal,
+            at=(journal, None),
             expected="a name such as binlog.000003",
             next_step="rename the file to its name on the server",
         )

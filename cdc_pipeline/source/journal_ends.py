@@ -174,7 +174,7 @@ class JournalEndProof:
         if left_out := self._missing_before(following):
             raise JournalMissingError(
                 f"a journal is left out: {following.journal} follows {self._journal}",
-                journal=left_out,
+                at=(left_out, None),
                 expected=f"{left_out} after {self._journal}, or GTIDs that prove that nothing "
                 "was in it",
                 got=f"transactions before {following.journal} that were not read: {missing}"
@@ -196,8 +196,7 @@ class JournalEndProof:
         raise DamagedJournalError(
             "the journal ends without ROTATE or STOP, and has no GTIDs that could prove "
             "that this is its end",
-            journal=self._journal,
-            offset=offset,
+            at=(self._journal, offset),
             expected="ROTATE or STOP at its end",
             got=f"{following.journal} follows",
             setting="accept.unproved_journal_ends",
@@ -217,8 +216,7 @@ class JournalEndProof:
         return DamagedJournalError(
             f"the journal ends without ROTATE or STOP, and {following} does not "
             "continue where it ends",
-            journal=self._journal,
-            offset=offset,
+            at=(self._journal, offset),
             expected=f"{following} to begin after the transactions that were read",
             got=got,
             next_step="fetch the complete journal from its server again; if the server lost "

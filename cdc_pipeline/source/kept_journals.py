@@ -332,8 +332,7 @@ class KeptJournals:
                 raise SourceIdentityError(
                     "the server sends other bytes than a run before has read and kept: it was "
                     "restored, or lost the end of its log",
-                    journal=journal.name,
-                    offset=first + differs,
+                    at=(journal.name, first + differs),
                     setting="source.keep_journals",
                     expected=f"the bytes of {file}",
                     got=f"another byte at {first + differs}",
@@ -379,8 +378,7 @@ class KeptJournals:
     ) -> SourceIdentityError:
         return SourceIdentityError(
             "a kept journal is shorter than its file's name says",
-            journal=journal.name,
-            offset=offset,
+            at=(journal.name, offset),
             setting="source.keep_journals",
             expected=f"all bytes of {file}",
             got=f"{got_bytes} bytes",

@@ -80,8 +80,7 @@ class RetainedEvents:
         if sequence < 0:
             raise AckPositionError(
                 "this position has no event that was got but not acked",
-                journal=position.journal,
-                offset=position.offset,
+                at=position,
                 expected="the position of an event in a batch that was got but not acked",
                 got=f"{position} at timestamp {position.timestamp_s}",
                 next_step="ack the range of a batch that was got; roll back and get "

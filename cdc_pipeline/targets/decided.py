@@ -434,8 +434,7 @@ def _content_unknown(
         f"{came_from} has taken the name {name}, and its rows cannot be taken over",
         targets=tuple(lost),
         table=name,
-        journal=decision.ddl.journal,
-        offset=decision.ddl.offset,
+        at=decision.ddl,
         expected=f"a table that was captured completely as {came_from}, by the same rule "
         f"as {name}, into its own target that continues, and no history of "
         "another table under this name",

@@ -161,8 +161,7 @@ def unrepresentable(
     otherwise = "" if at is None else " and start after it, or exclude the table"
     return UnrepresentableValueError(
         f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         table=rows.schema.full_name,
         expected=f"a value of {column.kind}",
         got=f"another value in {place}{and_more(len(rows.invalid) - 1)}",

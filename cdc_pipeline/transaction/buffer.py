@@ -145,8 +145,7 @@ class TransactionBuffer:
         if self._pass.is_open:
             raise TransactionError(
                 "the log ends inside a transaction",
-                journal=self._open_journal,
-                offset=self._open_offset,
+                at=(self._open_journal, self._open_offset),
                 expected="a log that ends between transactions",
                 got="a transaction that began here and has not ended",
                 next_step="run again; if the error stays, the journal is truncated: compare it "
@@ -317,8 +316,7 @@ class TransactionBuffer:
             event = parts[0].events[0]
             raise StoreError(
                 "the store refused events; the position remains before them",
-                journal=parts[0].chunk.journal,
-                offset=int(event["offset"]),
+                at=(parts[0].chunk.journal, int(event["offset"])),
                 expected="room in the store within the time limit",
                 got=f"{count} events refused",
                 next_step="run again: reading continues after the last transaction that was stored",

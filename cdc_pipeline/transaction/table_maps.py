@@ -208,8 +208,7 @@ class TableMaps:
         except ValueError as error:
             raise DamagedJournalError(
                 "a table map is truncated",
-                journal=chunk.journal,
-                offset=offset,
+                at=(chunk.journal, offset),
                 got=error,
                 next_step="fetch the journal again from its server",
             ) from None
@@ -335,8 +334,7 @@ class TableMaps:
         return TableIdNotFoundError(
             f"rows refer to table id {int(event['table_id'])}, which has no table map in "
             "their transaction",
-            journal=piece.chunk.journal,
-            offset=int(event["offset"]),
+            at=(piece.chunk.journal, int(event["offset"])),
             expected=f"one of the table ids {known}" if known else "a table map before the rows",
             got=f"{event_name(int(event['event_type']))}; the transaction begins at offset "
             f"{tx_offset}{first_map}",

@@ -453,7 +453,7 @@ def test_what_cannot_be_read_behind_the_range_is_no_hole_of_it(
     server.execute_all("CREATE TABLE t (id INT PRIMARY KEY, n INT)", "INSERT INTO t VALUES (1, 2)")
     begin, end = _from(config), Position(*server.end_position())
     server.flush_journal()
-    damaged = CdcError("it is damaged", journal=server.end_position()[0], offset=4)
+    damaged = CdcError("it is damaged", at=(server.end_position()[0], 4))
     chunks = LiveSource.chunks
 
     def broken(source: LiveSource, first: Any, *_: Any) -> Iterator[Any]:

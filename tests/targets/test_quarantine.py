@@ -231,7 +231,7 @@ def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
             int(offset) for part in given for offset in part.chunk.events["offset"][part.rows]
         ]
         if 104 in offsets:
-            raise DamagedJournalError("it ends inside a column", journal=chunk.journal, offset=104)
+            raise DamagedJournalError("it ends inside a column", at=(chunk.journal, 104))
         assert (offsets, epoch) == ([4, 204], 3)
         return decoded(schema, [insert(d=1, n="a"), insert(d=2, n="b")], first_place=1)
 

@@ -46,8 +46,7 @@ def parse(
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(
             "the format description event is damaged",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected=f"type {EventType.FORMAT_DESCRIPTION.value}, at least "
             f"{HEADER_BYTES + _FIXED_BYTES} bytes",
             got=f"type {event[4] if len(event) > 4 else 'none'}, {len(event)} bytes",
@@ -57,8 +56,7 @@ def parse(
     if flags & FLAG_RELAY_LOG:
         raise UnsupportedEventError(
             "the file is a relay log: its events have their places in another server's journals",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="a journal that a server wrote itself",
             got=f"flags {flags:#06x}",
             next_step="read the journals of the replica's source, or those that the replica writes "
@@ -69,8 +67,7 @@ def parse(
     if version != 4 or header_bytes != HEADER_BYTES:
         raise UnsupportedEventError(
             "the journal's format is unknown",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected=f"binlog version 4 with headers of {HEADER_BYTES} bytes",
             got=f"version {version} with headers of {header_bytes} bytes, server "
             f"{server_version!r}",
@@ -80,8 +77,7 @@ def parse(
     if EventType.TABLE_MAP <= len(lengths) < EventType.DELETE_ROWS_V1:
         raise UnsupportedEventError(
             "the journal is of MySQL 5.1 before its release, which wrote rows in another format",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="a server that knows WRITE_ROWS_V1 and the types after it",
             got=f"{len(lengths)} types, server {server_version!r}",
             next_step=_READABLE,
@@ -124,8 +120,7 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: 
     if stored != computed and was_sealed:
         raise DamagedJournalError(
             "the checksum of the format description event is wrong",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected=f"{computed:#010x}",
             got=f"{stored:#010x}",
             next_step="fetch the journal again from its server",
@@ -133,8 +128,7 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: 
     if algorithm not in (_CHECKSUM_NONE, _CHECKSUM_CRC32):
         raise UnsupportedEventError(
             "the journal's checksum algorithm is unknown",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="0 (none) or 1 (CRC32)",
             got=algorithm,
             next_step="SET GLOBAL binlog_checksum = 'CRC32' and start after this journal",

@@ -267,8 +267,7 @@ def _too_large(chunk: Chunk, row: int) -> SizeLimitError:
     found = parse_mariadb(chunk.body(row), server_id, journal=chunk.journal, offset=offset)
     return SizeLimitError(
         "the number of a transaction's GTID is too large",
-        journal=chunk.journal,
-        offset=offset,
+        at=(chunk.journal, offset),
         expected=f"at most {NUMBER_MAX}",
         got=str(found),
         next_step="SET GLOBAL gtid_domain_id to an unused domain at the source, whose numbers "
@@ -287,8 +286,7 @@ def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> Damage
     return DamagedJournalError(
         f"a {event_name(event_type)} event is shorter than its own fields, or has "
         "impossible values",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
         next_step="fetch the journal again from its server",
     )

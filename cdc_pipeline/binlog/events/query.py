@@ -141,8 +141,7 @@ def parse(
     if len(raw) < max(sql_at, _POST_HEADER_BYTES - 2):
         raise DamagedJournalError(
             "a query event is shorter than its own fields",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected=f"at least {sql_at} bytes",
             got=f"{len(raw)} bytes",
             next_step="fetch the journal again from its server",

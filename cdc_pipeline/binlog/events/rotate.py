@@ -26,8 +26,7 @@ def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
     if len(raw) < 9 or not name or b"/" in name or b"\0" in name or position >> OFFSET_BITS:
         raise DamagedJournalError(
             "a rotate event names no journal",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="8 bytes of position and a file name",
             got=raw[:64].hex(" "),
             next_step="fetch the journal again from its server",

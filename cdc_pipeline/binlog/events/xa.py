@@ -53,8 +53,7 @@ def parse_prepare(chunk: Chunk, row: int) -> XaPrepare:
             return XaPrepare(bool(one_phase), xid_text(format_id, data[:global_bytes], branch))
     raise DamagedJournalError(
         "an XA_PREPARE event is shorter than its own fields",
-        journal=chunk.journal,
-        offset=int(chunk.events["offset"][row]),
+        at=(chunk.journal, int(chunk.events["offset"][row])),
         expected=f"{_FIELDS.size} bytes and the two parts of an xid",
         got=f"{len(body)} bytes",
         next_step="fetch the journal again from its server",

@@ -282,8 +282,7 @@ def _damaged(
 ) -> DamagedJournalError:
     return DamagedJournalError(
         f"{_subject(chunk, row)} is damaged: {what}",
-        journal=chunk.journal,
-        offset=int(chunk.events["offset"][row]),
+        at=(chunk.journal, int(chunk.events["offset"][row])),
         expected=f"{unpacked_bytes} bytes",
         got=got,
         next_step=_FETCH_AGAIN,
@@ -295,8 +294,7 @@ def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJourna
     length = int(chunk.events["event_length"][row])
     return DamagedJournalError(
         f"{_subject(chunk, row)} is damaged: {what}",
-        journal=chunk.journal,
-        offset=int(chunk.events["offset"][row]),
+        at=(chunk.journal, int(chunk.events["offset"][row])),
         expected=expected,
         got=f"{length} bytes",
         next_step=_FETCH_AGAIN,
@@ -306,8 +304,7 @@ def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJourna
 def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
     return BinlogError(
         f"{_subject(chunk, row)} does not fit into memory when decompressed",
-        journal=chunk.journal,
-        offset=int(chunk.events["offset"][row]),
+        at=(chunk.journal, int(chunk.events["offset"][row])),
         got=f"{unpacked_bytes} bytes",
         next_step="give the run more memory; if the size is implausible, fetch the journal "
         "again from its server",
@@ -317,8 +314,7 @@ def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
 def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
     return SizeLimitError(
         f"{_subject(chunk, row)} announces more decompressed bytes than this pipeline accepts",
-        journal=chunk.journal,
-        offset=int(chunk.events["offset"][row]),
+        at=(chunk.journal, int(chunk.events["offset"][row])),
         setting="source.unpacked_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{unpacked_bytes} bytes",
@@ -342,8 +338,7 @@ def _wrong_child(
     if status is Status.UNKNOWN_TYPE:
         return UnknownEventError(
             "an unknown event type inside a payload",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="a known type, or one flagged as ignorable",
             got=got,
             next_step="start after this payload if it cannot change a captured table, and "
@@ -352,8 +347,7 @@ def _wrong_child(
     if status is Status.STOP_TYPE:
         return UnsupportedEventError(
             f"a {name} event cannot be applied",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             got=got,
             next_step=STOP_REASONS[EventType(event_type)],
         )
@@ -362,8 +356,7 @@ def _wrong_child(
         "an event that cannot be inside a payload"
         if is_mark
         else "an impossible length of an event inside a payload",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         expected="events of one transaction" if is_mark else "events that fill the payload exactly",
         got=got,
         next_step=_FETCH_AGAIN,

@@ -97,8 +97,7 @@ def encrypted_journal(
     """The error for a file whose events only its server can decrypt."""
     return UnsupportedEventError(
         "the journal is encrypted, with a key that only its server has",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         expected=expected,
         got=got,
         next_step=ENCRYPTED_STEP,
@@ -137,8 +136,7 @@ class EventFramer:
         if not dump and journal_format is None and offset != 4:
             raise BinlogError(
                 "reading inside a journal needs its format description first",
-                journal=journal,
-                offset=offset,
+                at=(journal, offset),
                 next_step="frame the event at offset 4 first and pass its format",
             )
         self.journal = journal
@@ -264,8 +262,7 @@ class EventFramer:
         if remaining_bytes or self.journal_format is None:
             raise TruncatedJournalError(
                 "the journal ends in the middle of an event",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected="a complete event",
                 got=f"{remaining_bytes} bytes",
                 next_step="copy the journal again: everything before this offset is good; if the "
@@ -310,8 +307,7 @@ class EventFramer:
         if header.event_type != EventType.FORMAT_DESCRIPTION:
             raise DamagedJournalError(
                 "the journal does not begin with a format description",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected=event_name(EventType.FORMAT_DESCRIPTION),
                 got=event_name(header.event_type),
                 next_step=_FETCH_AGAIN,
@@ -319,8 +315,7 @@ class EventFramer:
         if self.offset != 4:
             raise DamagedJournalError(
                 "a format description is in the middle of the journal",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected="only one, at offset 4",
                 next_step="journals that were joined into one file cannot be read: pass them "
                 "separately",
@@ -391,8 +386,7 @@ class EventFramer:
     def _unsupported(self, header: EventHeader, got: str) -> UnsupportedEventError:
         return UnsupportedEventError(
             f"a {event_name(header.event_type)} event cannot be applied",
-            journal=self.journal,
-            offset=self.offset,
+            at=self,
             got=got,
             next_step=STOP_REASONS[EventType(header.event_type)],
         )
@@ -401,8 +395,7 @@ class EventFramer:
         if len(data) - position < HEADER_BYTES:
             return DamagedJournalError(
                 "a packet from the server is shorter than an event's header",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected=f"at least {HEADER_BYTES} bytes",
                 got=f"{len(data) - position} bytes",
                 next_step="run again: reading continues at the last acked position",
@@ -412,8 +405,7 @@ class EventFramer:
         if status is Status.UNKNOWN_TYPE:
             return UnknownEventError(
                 "an unknown event type",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected="a known type, or one flagged as ignorable",
                 got=f"{name}, {header.event_length} bytes, flags {header.flags:#06x}",
                 next_step="start after this event if it cannot change a captured table, and "
@@ -443,8 +435,7 @@ class EventFramer:
         ):
             return UnsupportedEventError(
                 f"a {name} event is too large to be read",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected=f"at most {EVENT_BYTES_MAX} bytes",
                 got=f"{header.event_length} bytes",
                 next_step="start after its transaction, and take new snapshots of the tables that "
@@ -453,8 +444,7 @@ class EventFramer:
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(
                 "an impossible event length",
-                journal=self.journal,
-                offset=self.offset,
+                at=self,
                 expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the "
                 "event's fixed parts",
                 got=f"{header.event_length} bytes for {name}",
@@ -462,8 +452,7 @@ class EventFramer:
             )
         return DamagedJournalError(
             "an event's end position contradicts its offset",
-            journal=self.journal,
-            offset=self.offset,
+            at=self,
             expected=(self.offset + header.event_length) & 0xFFFFFFFF,
             got=f"{header.log_position} for {name} of {header.event_length} bytes",
             next_step=_FETCH_AGAIN,
@@ -483,8 +472,7 @@ class EventFramer:
     ) -> DamagedJournalError:
         return DamagedJournalError(
             what,
-            journal=self.journal,
-            offset=self.offset,
+            at=self,
             expected=None if computed is None else f"{computed:#010x}",
             got=f"{stored:#010x} ({event_name(header.event_type)}, {header.event_length} bytes)",
             next_step=_FETCH_AGAIN,

@@ -397,8 +397,7 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
     if event["event_type"] not in ROWS_TYPES:
         raise UnsupportedEventError(
             "an input event of the row decoder is not a rows event",
-            journal=chunk.journal,
-            offset=offset,
+            at=(chunk.journal, offset),
             table=schema.full_name,
             expected=", ".join(event_name(kind) for kind in sorted(ROWS_TYPES)),
             got=event_name(int(event["event_type"])),
@@ -407,16 +406,14 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
     if event["tx_offset"] < 0 or event["tx_ordinal"] < 0:
         raise BinlogError(
             "a rows event is outside a transaction",
-            journal=chunk.journal,
-            offset=offset,
+            at=(chunk.journal, offset),
             table=schema.full_name,
             expected="a GTID event or BEGIN before it",
             next_step="start at the beginning of a transaction",
         )
     raise DamagedJournalError(
         "a rows event exceeds its chunk",
-        journal=chunk.journal,
-        offset=offset,
+        at=(chunk.journal, offset),
         table=schema.full_name,
         expected=f"{row_events.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
         got=int(event["event_length"]),
@@ -432,8 +429,7 @@ def _walk_error(
     if status == walk.COLUMN_COUNT:
         return SchemaError(
             "a rows event does not have as many columns as its table",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             table=schema.full_name,
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
@@ -443,8 +439,7 @@ def _walk_error(
     if status == partial_rows.UNKNOWN_OPTIONS:
         return DamagedJournalError(
             "a rows event has options that no known server writes",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             table=schema.full_name,
             expected="option 1 (JSON differences) or none",
             got=f"options {int(state[walk.S_COUNT]):#x}",
@@ -461,8 +456,7 @@ def _walk_error(
         where = f"column {column.name!r}, {type_name(column.wire_type)}"
     return DamagedJournalError(
         f"a rows event ends inside {where}",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         table=schema.full_name,
         expected="values that fill the event exactly",
         got=f"an event of {int(event['event_length'])} bytes that is too short for them",

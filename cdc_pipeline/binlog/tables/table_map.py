@@ -123,8 +123,7 @@ def parse(
     except ValueError as error:
         raise DamagedJournalError(
             "a table map is truncated or contradicts itself",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             table=None if name is None else table_names.table_name(name.database, name.table),
             got=error,
             next_step="fetch the journal again from its server",

@@ -100,16 +100,14 @@ def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | Transac
     if code == kernel.MAP_MISSING:
         return TransactionError(
             "rows have no table map in their transaction",
-            journal=chunk.journal,
-            offset=offset,
+            at=(chunk.journal, offset),
             expected=f"a table map with id {int(chunk.events['table_id'][row])} before them",
             got=name,
             next_step="read the transaction from its beginning",
         )
     return DamagedJournalError(
         "an event is shorter than its own fields",
-        journal=chunk.journal,
-        offset=offset,
+        at=(chunk.journal, offset),
         got=f"{name} of {int(chunk.events['event_length'][row])} bytes",
         next_step="compare the journal with the server's copy",
     )

@@ -182,8 +182,7 @@ class TransactionPass:
             if first_type != EventType.FORMAT_DESCRIPTION:
                 error = TransactionError(
                     "the journal changes inside a transaction",
-                    journal=chunk.journal,
-                    offset=int(chunk.events["offset"][0]),
+                    at=(chunk.journal, int(chunk.events["offset"][0])),
                     expected=f"the end of the transaction that began in {self._journal} at offset "
                     f"{self.open_offset}, or a format description event",
                     got=event_name(first_type),
@@ -215,8 +214,7 @@ class TransactionPass:
         if code == kernel.SHORT_BODY:
             return DamagedJournalError(
                 "an event is shorter than its own fields, or has impossible values",
-                journal=chunk.journal,
-                offset=offset,
+                at=(chunk.journal, offset),
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",
                 next_step="compare the journal with the server's copy",
             )
@@ -226,8 +224,7 @@ class TransactionPass:
             got += f" inside the transaction that began at offset {self.open_offset}"
         return TransactionError(
             what,
-            journal=chunk.journal,
-            offset=offset,
+            at=(chunk.journal, offset),
             expected=expected,
             got=got,
             next_step=next_step,

@@ -237,8 +237,7 @@ def last_of(
         if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):
             raise PositionError(
                 "the last transaction of the range was executed before its start",
-                journal=first.journal,
-                offset=first.offset,
+                at=first,
                 setting="to",
                 expected=f"a transaction after {first}",
                 got=end.gtid,
@@ -251,8 +250,7 @@ def last_of(
         if last.order > log_end.order:
             raise PositionError(
                 "the end lies beyond the end of the log",
-                journal=end.journal,
-                offset=end.offset,
+                at=end,
                 setting="to",
                 expected=f"at most {log_end}",
                 next_step="omit --until: the backfill then ends at the current end of the log",

@@ -266,8 +266,7 @@ class _Filling:
         if rows:
             raise SnapshotError(
                 "the changelog already has changes of the range, which would be duplicated",
-                journal=first.journal,
-                offset=first.offset,
+                at=first,
                 table=name,
                 expected=f"no row between {first} and {last}",
                 got=f"{rows} rows",
@@ -281,8 +280,7 @@ class _Filling:
                 raise SnapshotError(
                     "the range begins before the changelog's first change from this server's log, "
                     "and may hold what was captured from another server",
-                    journal=first.journal,
-                    offset=first.offset,
+                    at=first,
                     table=name,
                     expected="a range behind a change that was captured from this server",
                     got=f"{earlier} rows from the logs of earlier servers",
@@ -311,8 +309,7 @@ class _Filling:
         except TransactionError as error:
             raise SnapshotError(
                 "the range cannot be appended as it is",
-                journal=first.journal,
-                offset=first.offset,
+                at=first,
                 table=self._table,
                 got=error.what,
                 next_step="give a range between two statements that change the table, or "

@@ -222,8 +222,7 @@ class _Rebuild:
         if first.order >= cursor.position.order:
             raise SnapshotError(
                 "the range would end before it begins: a rebuild ends at the cursor",
-                journal=first.journal,
-                offset=first.offset,
+                at=first,
                 expected=f"a beginning before {cursor.position}",
                 next_step="give an earlier --from",
             )
@@ -314,8 +313,7 @@ class _Rebuild:
                 )
             raise SnapshotError(
                 f"{name} {what}",
-                journal=low.journal,
-                offset=low.offset,
+                at=low,
                 table=name,
                 expected=f"the table's creation after {low}",
                 next_step="read it from the server's rows: "

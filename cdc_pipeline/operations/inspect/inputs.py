@@ -105,11 +105,13 @@ def _expand_paths(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if path != STDIN and not path.exists():
-            raise JournalMissingError("there is no such file or directory", journal=str(path))
+            raise JournalMissingError("there is no such file or directory", at=(str(path), None))
         journals = journal_files(path) if path != STDIN and path.is_dir() else [path]
         if not journals:
             raise JournalMissingError(
-                "the directory holds no journals", journal=str(path), expected="binlog.000001 ..."
+                "the directory holds no journals",
+                at=(str(path), None),
+                expected="binlog.000001 ...",
             )
         files += journals
     return files
@@ -141,7 +143,7 @@ def _opened(file: Path) -> BinaryIO:
     except OSError as error:
         raise JournalMissingError(
             f"the journal cannot be opened: {error.strerror}",
-            journal=file.name,
+            at=(file.name, None),
             next_step="give this account permission to read the file",
         ) from None
 
@@ -221,8 +223,7 @@ def _check_same(file: Path, handle: BinaryIO, read_bytes: int) -> None:
         return
     raise SourceIdentityError(
         "the journal was replaced or truncated while it was being followed",
-        journal=file.name,
-        offset=read_bytes,
+        at=(file.name, read_bytes),
         expected=f"the file that was opened, of at least {read_bytes} bytes",
         got=f"a file of {now.st_size} bytes",
         next_step="the log was reset (RESET BINARY LOGS AND GTIDS): start again from "

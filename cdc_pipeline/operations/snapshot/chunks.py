@@ -124,8 +124,7 @@ class SnapshotChunks:
         if self.source.proved(at).order != at.order:
             raise SnapshotError(
                 "nothing proves that everything before the side lake's position is committed",
-                journal=at.journal,
-                offset=at.offset,
+                at=at,
                 setting="gtid_mode",
                 expected="GTIDs, or a new journal since then",
                 next_step="run again after FLUSH BINARY LOGS, or with --restart",

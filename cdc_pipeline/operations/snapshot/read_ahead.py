@@ -23,7 +23,7 @@ from typing import Final
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import SnapshotConfig
-from cdc_pipeline.errors import CdcError, TableReadInterruptedError
+from cdc_pipeline.errors import TableReadInterruptedError, located
 from cdc_pipeline.lake.long_operations import TableProgress
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import ServerConnection
@@ -108,13 +108,10 @@ class ChunkReader:
 
     def _work(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Work]:
         for schema, progress in tables.items():
-            try:
+            with located(table=schema.full_name):
                 rows, after = self.rows_per_chunk(schema), progress.after
                 for bounds in plan_ranges(self._planner, schema, rows, after=after):
                     yield Work(schema, bounds)
-            except CdcError as error:
-                error.table = error.table or schema.full_name
-                raise
 
     def _read(self, work: Work) -> Chunk:
         reader, server = self._idle.get()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
 from cdc_pipeline.config.modes import MODES
-from cdc_pipeline.errors import CdcError, UnrepresentableValueError
+from cdc_pipeline.errors import UnrepresentableValueError, located
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
 from cdc_pipeline.sink.delta.data_file import DataLayout
@@ -62,14 +62,11 @@ class RowPath:
         of it were read at this place before. Raises UnrepresentableValueError: a
         value stops the table; SchemaError: the table contradicts what is recorded.
         """
-        try:
+        with located(table=rows.schema.full_name):
             good, bad = self._judged(self.targets.masks.apply(rows), first)
             self.targets, following = accepted(self.targets, good)
             for target in following:
                 self._stage(batch, good, target)
-        except CdcError as error:
-            error.table = error.table or rows.schema.full_name
-            raise
         if bad is not None:
             batch.quarantine(bad.table, bad.entries)
 

@@ -91,8 +91,7 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> SnapshotError:
     return SnapshotError(
         "the log that the snapshot needs is gone: what changed while its tables were read "
         "cannot be replayed",
-        journal=at.journal,
-        offset=at.offset,
+        at=at,
         expected=f"the source's log from {at} on",
         got=error.what,
         next_step=f"start again: `cdc-pipeline snapshot {source} --restart`; keep journals for "

@@ -301,8 +301,7 @@ def await_virtual_ip(context: StartContext) -> StartDecision:
     more = rules.dump_errors_max - rules.dump_errors.count
     raise ServerChangedError(
         f"another server answers at the address of the cursor of {cursor.source}",
-        journal=cursor.journal,
-        offset=cursor.offset,
+        at=cursor,
         expected=_name_of(cursor.identity),
         got=_name_of(context.identity),
         next_step=f"bring the old server back to the address, or run again: after {more} more "
@@ -317,8 +316,7 @@ def refuse(context: StartContext) -> StartDecision:
     cursor = context.cursor
     raise SourceIdentityError(
         f"the cursor of {cursor.source} was written for another server",
-        journal=cursor.journal,
-        offset=cursor.offset,
+        at=cursor,
         expected=_name_of(cursor.identity),
         got=_name_of(context.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
@@ -341,8 +339,7 @@ def _check_not_ahead(context: StartContext) -> None:
     raise SourceIdentityError(
         f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals "
         "were renumbered, or it was restored to an earlier state",
-        journal=position.journal,
-        offset=position.offset,
+        at=position,
         expected=f"a log that ends at {position} or later"
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
@@ -420,8 +417,7 @@ def _last_commit_us(context: StartContext) -> int:
         raise SourceIdentityError(
             f"the cursor of {cursor.source} was written for another server and has no "
             "time to search by",
-            journal=cursor.journal,
-            offset=cursor.offset,
+            at=cursor,
             expected=_name_of(cursor.identity),
             got=_name_of(context.identity),
             next_step="connect to the server of the cursor again, or take the tables' snapshots "
@@ -438,7 +434,7 @@ def _check_reaches_back(context: StartContext, last_us: int) -> None:
         raise JournalMissingError(
             f"the log of {_name_of(context.identity)} begins after the last transaction "
             "that was applied",
-            journal=oldest,
+            at=(oldest, None),
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
             next_step="read the gap from the old server or an archive of it; without them, "

@@ -93,8 +93,7 @@ def complete(source: Log, wanted: Position) -> tuple[Position, tuple[str, ...]]:
             return replace(wanted, gtid_set=""), (unchecked,)
         raise PositionError(
             "the GTIDs executed up to the start are unknown: an event before it cannot be read",
-            journal=wanted.journal,
-            offset=error.offset,
+            at=(wanted.journal, error.offset),
             setting="start",
             got=error.what,
             next_step=_GTIDS_UNKNOWN_STEP,
@@ -353,8 +352,7 @@ def locate_gtid_set(
             if start is not None:
                 raise PositionError(
                     "transactions of the GTID set come after transactions that are not in it",
-                    journal=chunk.journal,
-                    offset=int(chunk.events["offset"][row]),
+                    at=(chunk.journal, int(chunk.events["offset"][row])),
                     setting=setting,
                     expected=f"all of {wanted} before anything else",
                     got=str(one),

@@ -118,8 +118,7 @@ def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> No
         if not sizes[position.journal]:  # a server says so of a file that it does not find
             raise JournalMissingError(
                 "the server lists the journal, but its file is gone",
-                journal=position.journal,
-                offset=position.offset,
+                at=position,
                 expected=f"a journal of at least {position.offset} bytes",
                 got="0 bytes",
                 next_step=FILE_GONE_STEP,
@@ -168,8 +167,7 @@ def other_log(
         f"the log of {source.identity} is not the one that the cursor came from: the server was "
         "restored to an earlier state, or its log was reset; the lake may have changes that "
         "the server has lost",
-        journal=position.journal,
-        offset=position.offset,
+        at=position,
         expected=expected,
         got=got,
         next_step=begin_again(pipeline_name, is_archive=source.is_archive),

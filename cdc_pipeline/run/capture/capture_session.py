@@ -200,8 +200,7 @@ class Overlap:
         raise PositionError(
             "the new server's log has nothing later than the changes applied before the "
             "switch: a cut here would go back in time",
-            journal=at.journal,
-            offset=at.offset,
+            at=at,
             expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
             got=f"the last one was committed at {place.source_time_us}",
             next_step="run again when the server has written later transactions; if it is a "

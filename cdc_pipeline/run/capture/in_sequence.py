@@ -80,8 +80,7 @@ def hold_start(
     if resolved.overlap_until_us is not None:
         raise PositionError(
             "the new server's log ends before the changes that were applied: the server lags",
-            journal=at.journal,
-            offset=at.offset,
+            at=at,
             expected=f"a commit after {resolved.overlap_until_us} (microseconds since 1970)",
             got="the end of its log",
             next_step="run again when the server has caught up; nothing was published, and the "

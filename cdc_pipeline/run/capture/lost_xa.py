@@ -79,8 +79,7 @@ def lost_end(
     snapshots = "; ".join(f"`{snapshot_command(source, table)}`" for table in tables)
     return TransactionError(
         f"the XA transaction {xid} is still open in the lake, but {found}",
-        journal=begin.journal,
-        offset=begin.offset,
+        at=begin,
         table=", ".join(tables) or None,
         setting="accept.unknown_xa",
         expected="its XA COMMIT or XA ROLLBACK in the log that was read",

@@ -122,8 +122,7 @@ def suspended_error(
     error = TargetSuspendedError(
         f"{len(listing)} table{' is' if only else 's are'} suspended: {listed(sorted(found))}; all "
         f"others are at {cursor.position}",
-        journal=held.journal if only else None,
-        offset=held.offset if only else None,
+        at=(held.journal if only else None, held.offset if only else None),
         table=name if only else None,
         got="\n    ".join([*(sentence(name, held) for name, held in told), *more]),
         next_step="\n    ".join(

@@ -34,7 +34,7 @@ from typing import Final, assert_never
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, UnknownXaError, UnsupportedDdlError
+from cdc_pipeline.errors import UnknownXaError, UnsupportedDdlError, located
 from cdc_pipeline.lake.prepared import CommitPlace, XaParking
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureSession
@@ -111,7 +111,7 @@ class XaPlanner:
         items: list[XaPart | XaEnd] = [*parts, *ends]
         for item in sorted(items, key=lambda one: (journal_number(one.journal), one.tx_offset)):
             is_parked = item.xid in self._parking and item.xid not in ended
-            try:
+            with located(at=item):
                 if isinstance(item, XaEnd):
                     if item.xid in waiting:
                         at = waiting.pop(item.xid)
@@ -143,10 +143,6 @@ class XaPlanner:
                     of_parts = chain(self._parking.pieces(), _rows(tables))
                     targets = self._accept(of_parts, item, targets)
                 steps.append(_Add(item, tables))
-            except CdcError as error:
-                error.journal = error.journal or item.journal
-                error.offset = item.offset if error.offset is None else error.offset
-                raise
         return tuple(steps), targets
 
     def _end(
@@ -184,12 +180,9 @@ class XaPlanner:
             if not targets.takes(part.schema.database, part.schema.table):
                 continue
             name = part.schema.full_name
-            try:
+            with located(table=name):
                 targets, following = accepted(targets, part)
                 self._session.overlap.check_changes(following, name, first_us=end.commit_ts_us)
-            except CdcError as error:
-                error.table = error.table or name
-                raise
         return targets
 
 
@@ -327,8 +320,7 @@ def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets
             raise UnsupportedDdlError(
                 "a table is renamed while a prepared XA transaction that changed it is open",
                 table=source,
-                journal=decision.ddl.journal,
-                offset=decision.ddl.offset,
+                at=decision.ddl,
                 next_step="commit or roll back the XA transaction at the source, and take the "
                 "table's snapshot under its new name",
             )

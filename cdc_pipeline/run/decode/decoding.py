@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -37,6 +37,7 @@ from cdc_pipeline.errors import (
     DamagedJournalError,
     IncompleteRowsError,
     UnrepresentableValueError,
+    located,
 )
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.run.decode.transaction_control import TransactionKey, Undone
@@ -73,15 +74,8 @@ class DecodedTable:
     journal: str
     offset: int
 
-    @contextmanager
-    def named_in_errors(self) -> Iterator[None]:
-        """Name the place, and the table, in an error that is raised within."""
-        try:
-            yield
-        except CdcError as error:
-            error.journal, error.offset = self.journal, self.offset
-            error.table = error.table or self.rows.schema.full_name
-            raise
+    def named_in_errors(self) -> AbstractContextManager[None]:
+        return located(at=self, table=self.rows.schema.full_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +257,9 @@ class RunDecoder:
             return self._decoded(others, schema, bad=bad)
         count = 0
         if self._erased:
-            decoded, count = self._without_erased(decoded, parts)
+            chunk, rows = parts[0].chunk, parts[0].rows
+            with located(at=(chunk.journal, int(chunk.events["offset"][rows[0]]))):
+                decoded, count = self._erased.without(decoded, _journals(parts))
             self._rows_erased += count
         decoded = self._targets.masks.apply(decoded)
         if not decoded.invalid and decoded.all_present:
@@ -287,18 +283,6 @@ class RunDecoder:
             before, hidden = decided.before, policy.hidden
             bad.append(bad_rows(before, causes, parts, hidden=hidden, keeps_bytes=not count))
         return decided.without(causes)
-
-    def _without_erased(
-        self, rows: DecodedRows, parts: Sequence[RowsSelection]
-    ) -> tuple[DecodedRows, int]:
-        """An error names the place of the table's changes."""
-        try:
-            return self._erased.without(rows, _journals(parts))
-        except CdcError as error:
-            first = parts[0]
-            error.journal = first.chunk.journal
-            error.offset = int(first.chunk.events["offset"][first.rows[0]])
-            raise
 
 
 def _journals(parts: Sequence[RowsSelection]) -> set[tuple[int, int]]:
@@ -416,8 +400,7 @@ def _check_images(
     if updates[row].any():
         error = IncompleteRowsError(
             f"an update lacks columns that the server computes: {', '.join(names)}",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             table=decoded.schema.full_name,
             expected="images with every column, generated ones too",
             got=f"{len(lacking)} changes without some of them",
@@ -428,8 +411,7 @@ def _check_images(
         return error, lacking.tolist()
     error = IncompleteRowsError(
         f"an insert lacks the columns that took their default: {', '.join(names)}",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         table=decoded.schema.full_name,
         setting="binlog_row_image",
         expected="inserts with every column",
@@ -449,8 +431,7 @@ def _unapplicable(
     column = decoded.schema.columns[value.column]
     return IncompleteRowsError(
         f"column {column.name} changed by {value.reason}",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         table=decoded.schema.full_name,
         setting="binlog_row_image",
         expected="the document before the change in the before image (FULL), or complete "

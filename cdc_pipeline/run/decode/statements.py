@@ -277,8 +277,7 @@ def check_not_emptied(decision: Decision) -> None:
             raise ContentUnknownError(
                 "a table without a primary key is created again, in the transaction of its rows",
                 table=table_name(*change.table),
-                journal=decision.ddl.journal,
-                offset=decision.ddl.offset,
+                at=decision.ddl,
                 got=decision.ddl.sql,
                 next_step="give the table a primary key in its CREATE TABLE",
             )

@@ -246,8 +246,7 @@ def _undone_of(undone: Undone, key: TransactionKey) -> NDArray[np.int64]:
 def _unannounced(opened: OpenTransaction, piece: EventSlice) -> TransactionError:
     return TransactionError(
         "a transaction is prepared that did not announce it before its first row",
-        journal=opened.journal,
-        offset=int(piece.events["offset"][-1]),
+        at=(opened.journal, int(piece.events["offset"][-1])),
         expected="XA START, or MariaDB's GTID event with a flag, at its begin",
         got=f"neither, in the transaction at offset {opened.tx_offset}",
         next_step="compare the journal with the server's copy; or start the capture after this "
@@ -266,8 +265,7 @@ def _apply(savepoints: Savepoints, one: DecidedStatement) -> None:
     elif not savepoints.rollback_to(statement.name, ordinal):
         raise TransactionError(
             f"ROLLBACK TO names a savepoint that its transaction has not set: {statement.name}",
-            journal=one.piece.chunk.journal,
-            offset=int(event["offset"]),
+            at=(one.piece.chunk.journal, int(event["offset"])),
             expected="a SAVEPOINT of that name before it",
             got=one.decision.ddl.sql,
             next_step="start the capture after this transaction, and take a snapshot of the "
@@ -282,8 +280,7 @@ def _xa_end(one: DecidedStatement) -> XaEnd:
     if event["tx_ordinal"] > _XA_END_ORDINAL_MAX:
         raise TransactionError(
             f"{statement.verb} is inside a transaction",
-            journal=journal,
-            offset=int(event["offset"]),
+            at=(journal, int(event["offset"])),
             expected=f"{statement.verb} as a separate transaction",
             got=one.decision.ddl.sql,
             next_step="start the capture after this transaction, and take a snapshot of the "

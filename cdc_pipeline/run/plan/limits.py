@@ -217,8 +217,7 @@ def executed_before(
     if not wanted.is_in(log_end.gtid_set):
         raise PositionError(
             "the transaction at which the run should stop is not in the log yet",
-            journal=log_end.journal,
-            offset=log_end.offset,
+            at=log_end,
             setting="bound.gtid",
             expected=f"one of {log_end.gtid_set}",
             got=wanted.text,

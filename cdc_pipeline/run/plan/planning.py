@@ -148,8 +148,7 @@ def _end(
         if end.order > log_end.order:
             raise PositionError(
                 "the bound lies beyond the end of the log",
-                journal=bound.journal,
-                offset=bound.offset,
+                at=bound,
                 expected=f"at most {log_end}",
                 next_step="omit the bound: a run stops at the end of the log by itself",
             )

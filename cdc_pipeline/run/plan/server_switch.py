@@ -229,8 +229,7 @@ def _unrelated(
     return SourceIdentityError(
         f"the log of {source.identity} has none of the last transactions that were applied: it may "
         "lack later ones of the old server, too",
-        journal=found.journal,
-        offset=found.offset,
+        at=found,
         expected=f"at least one of the last {count}, which a replica logs with "
         "log_replica_updates = ON (MariaDB: log_slave_updates)",
         got=f"only others from {found} on",

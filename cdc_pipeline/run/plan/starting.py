@@ -112,8 +112,7 @@ def start_of_suspended(
     raise SourceIdentityError(
         "the target is at a position of another server's log, and there are no GTIDs to find "
         "that position here",
-        journal=held.journal,
-        offset=held.offset,
+        at=held,
         expected=f"epoch {cursor.epoch}",
         got=f"epoch {held.epoch}",
     )

@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
+from cdc_pipeline.errors import SchemaError, UnsupportedDdlError, UnsupportedEventError, located
 from cdc_pipeline.schema.ddl.alter import ActionKind
 from cdc_pipeline.schema.ddl.published import published
 from cdc_pipeline.schema.ddl.statement import CREATES, StatementKind
@@ -100,13 +100,8 @@ def decide(context: StatementContext) -> Decision:
         UnsupportedEventError: XA PREPARE as text, an XA statement whose xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
-    try:
+    with located(at=context if context.journal else (None, None)):
         decision = _decide(context)
-    except CdcError as error:
-        error.journal = error.journal or context.journal or None
-        if error.offset is None and context.offset >= 0:
-            error.offset = context.offset
-        raise
     return replace(decision, row_logged=is_row_logged(decision, context.statement.sql))
 
 

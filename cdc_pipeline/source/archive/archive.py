@@ -34,11 +34,10 @@ from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.files import (
     JournalHead,
     boundary_at_or_after,
-    inside_event,
     is_journal,
     journal_files,
     journal_names,
-    past_end,
+    misplaced,
     read_head,
     read_journal,
 )
@@ -138,18 +137,18 @@ class ArchiveSource(Source):
             raise SourceIdentityError(
                 "the journal with this name is another one: the log was reset, or the archive is "
                 "another server's",
-                journal=position.journal,
+                at=(position.journal, None),
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
                 next_step="point source.directory to the right archive; "
                 + begin_again(is_archive=True),
             )
-        size_bytes = file.stat().st_size
+        size_bytes, at = file.stat().st_size, (position.journal, position.offset)
         if position.offset > size_bytes:
-            raise past_end(position.journal, position.offset, size_bytes)
+            raise misplaced(at, size_bytes, is_past_end=True)
         boundary = boundary_at_or_after(file, position.offset)
         if boundary != position.offset:
-            raise inside_event(position.journal, position.offset, boundary)
+            raise misplaced(at, boundary, is_past_end=False)
 
     def chunks(self, start: Position, end: Position) -> Chunks:
         assert not self._closed.is_set(), "a closed archive would look like an empty one"
@@ -227,7 +226,7 @@ class ArchiveSource(Source):
     def _missing(self, journal: str, there: list[str]) -> JournalMissingError:
         return JournalMissingError(
             "a journal that must be read is not in the archive",
-            journal=journal,
+            at=(journal, None),
             expected=f"{journal} in {self.directory}",
             got=f"{len(there)} journals, {min(there)} to {max(there)}",
             next_step="copy it into the archive directory; if it is lost, a lake cannot pass this "

@@ -162,7 +162,7 @@ class _Archive:
         raise JournalMissingError(
             "a journal that must be read is neither on the server nor in the archive",
             setting=self.setting,
-            journal=f"{self._base}.{number:06d}",
+            at=(f"{self._base}.{number:06d}", None),
             expected=f"it in {self.where}",
             got=f"{len(listed)} journals{between}",
             next_step=f"copy it into the archive directory; if it is lost, {self.begin_again}",
@@ -413,8 +413,7 @@ class ArchiveThenLive(LiveSource):
                 raise SourceIdentityError(
                     "the archive holds more of a journal than the server: the server was restored "
                     "to an earlier state",
-                    journal=info.journal,
-                    offset=info.size_bytes,
+                    at=(info.journal, info.size_bytes),
                     setting=self._archive.setting,
                     expected=f"at least {copy.size_bytes} bytes, as in {self._archive.where}",
                     got=f"{info.size_bytes} bytes",
@@ -432,8 +431,7 @@ class ArchiveThenLive(LiveSource):
         if missing or unknown:
             raise SourceIdentityError(
                 "the archive does not end where the server's log begins",
-                journal=file.name,
-                offset=scanned.end.offset,
+                at=(file.name, scanned.end.offset),
                 setting=self._archive.setting,
                 expected="a journal that ends with the transactions that the server has "
                 f"purged, {purged}",
@@ -465,7 +463,7 @@ class ArchiveThenLive(LiveSource):
         return SourceIdentityError(
             "the archive does not belong to this server's log: it is another server's, or "
             "the log was reset",
-            journal=journal,
+            at=(journal, None),
             setting=self._archive.setting,
             expected=expected,
             got=got,

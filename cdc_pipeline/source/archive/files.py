@@ -108,7 +108,7 @@ def _check_name(name: str) -> None:
     if _INNODB_NAME.fullmatch(name):
         raise UnsupportedEventError(
             "the log is kept inside InnoDB (binlog_storage_engine), in files that are no journals",
-            journal=name,
+            at=(name, None),
             expected="journals, such as binlog.000001",
             got=name,
             next_step="let MariaDB write journals again: remove binlog_storage_engine from its "
@@ -132,7 +132,7 @@ def _open_journal(file: Path) -> BinaryIO:
     except OSError as error:
         raise JournalMissingError(
             f"the journal cannot be opened: {error.strerror}",
-            journal=file.name,
+            at=(file.name, None),
             next_step="copy it into the archive directory again, readable for this account",
         ) from None
     try:
@@ -154,8 +154,7 @@ def check_magic(magic: bytes, journal: str) -> None:
     kind = TruncatedJournalError if len(magic) < len(MAGIC) else DamagedJournalError
     raise kind(
         "the file is not a journal",
-        journal=journal,
-        offset=0,
+        at=(journal, 0),
         expected=f"magic number {MAGIC.hex()}",
         got=magic.hex() or "an empty file",
         next_step="copy the journal again from its server",
@@ -201,8 +200,7 @@ def read_journal(
         framer.finish(len(buffer))
     if stop_offset is not None and framer.offset < stop_offset:
         framer.finish(0)
-        error = past_end if is_at_end else inside_event
-        raise error(file.name, stop_offset, framer.offset)
+        raise misplaced((file.name, stop_offset), framer.offset, is_past_end=is_at_end)
 
 
 def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
@@ -249,8 +247,7 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
     if header is not None and not HEADER_BYTES <= header.event_length <= EVENT_BYTES_MAX:
         raise DamagedJournalError(
             "an event's length is impossible",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes",
             got=f"{header.event_length} bytes",
             next_step="copy the journal again from its server",
@@ -262,8 +259,7 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
     if header is None or len(event) < header.event_length:
         raise TruncatedJournalError(
             "the journal ends in the middle of an event",
-            journal=journal,
-            offset=offset,
+            at=(journal, offset),
             expected="a complete event",
             got=f"{len(event)} bytes",
             next_step="copy the journal again; everything before this offset is intact",
@@ -284,29 +280,25 @@ def boundary_at_or_after(file: Path, target: int) -> int:
                     return offset + max(1, len(block))  # a torn header: no boundary in it
                 raise DamagedJournalError(
                     "an event's length is impossible",
-                    journal=file.name,
-                    offset=offset,
+                    at=(file.name, offset),
                     next_step="copy the journal again from its server",
                 )
             offset = reached
     return offset
 
 
-def inside_event(journal: str, offset: int, before: int) -> PositionError:
+def misplaced(at: tuple[str, int], known: int, *, is_past_end: bool) -> PositionError:
+    """`known`: an event boundary, or the journal's end."""
+    if is_past_end:
+        return PositionError(
+            "the position lies beyond the end of the journal",
+            at=at,
+            expected=f"at most {known}",
+            next_step="copy the complete journal into the archive directory",
+        )
     return PositionError(
         "the position lies inside an event",
-        journal=journal,
-        offset=offset,
-        expected=f"an event boundary; one is at offset {before}",
+        at=at,
+        expected=f"an event boundary; one is at offset {known}",
         next_step="take the position from the server's own list of events",
-    )
-
-
-def past_end(journal: str, offset: int, end: int) -> PositionError:
-    return PositionError(
-        "the position lies beyond the end of the journal",
-        journal=journal,
-        offset=offset,
-        expected=f"at most {end}",
-        next_step="copy the complete journal into the archive directory",
     )

@@ -360,8 +360,9 @@ class ServerConnection:
         try:
             value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
         except StatementError as error:
+            at = Position(journal, offset)
             raise server_errors.stream_error(
-                error.number, error.text, journal=journal, offset=offset, address=self.address
+                error.number, error.text, at=at, address=self.address
             ) from None
         return None if value is None else compact_set(value)
 

@@ -157,8 +157,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     if not request.gtid_set and request.offset > _OFFSET_MAX:
         raise PositionError(
             "the dump command cannot carry an offset of this size",
-            journal=request.journal,
-            offset=request.offset,
+            at=request,
             expected=f"at most {_OFFSET_MAX}",
             next_step="start at a GTID set, or read this journal from an archive; keep "
             "max_binlog_size at 1 GiB",
@@ -215,6 +214,4 @@ def _start_error(
     if number in server_errors.DENIED_NUMBERS:
         # so both servers refuse to register a replica
         number = server_errors.ACCESS_DENIED_PRIVILEGE
-    return server_errors.stream_error(
-        number, text, journal=request.journal, offset=request.offset, address=address
-    )
+    return server_errors.stream_error(number, text, at=request, address=address)

@@ -287,8 +287,7 @@ def _copy(packets: NDArray[np.uint8], room: NDArray[np.uint8], journal: str) -> 
 def _encrypted(journal: str, offset: int) -> UnsupportedEventError:
     return UnsupportedEventError(
         "the server does not send a part of its journal, so that it cannot be kept",
-        journal=journal,
-        offset=offset,
+        at=(journal, offset),
         setting="source.keep_journals",
         expected="every event of the journal",
         got="none at this offset, as from a MariaDB that encrypts its journals",

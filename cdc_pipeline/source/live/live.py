@@ -484,8 +484,7 @@ class _Stream:
             row = int(inside[0])
             raise PositionError(
                 "the end lies inside an event",
-                journal=chunk.journal,
-                offset=self._end.offset,
+                at=(chunk.journal, self._end.offset),
                 expected=f"{int(offsets[row])} or {int(ends[row])}",
                 next_step="choose an offset that SHOW BINLOG EVENTS lists for that journal",
             )
@@ -540,8 +539,7 @@ class _Stream:
             row = int(gaps[0])
             raise DamagedJournalError(
                 "the server omitted a part of the journal",
-                journal=chunk.journal,
-                offset=int(ends[row]),
+                at=(chunk.journal, int(ends[row])),
                 expected=f"an event at {int(ends[row])}",
                 got=f"the next one is at {int(chunk.events['offset'][row])}",
                 next_step="run again; if the error stays, read this journal from a "
@@ -556,8 +554,7 @@ class _Stream:
             error = server_errors.stream_error(
                 ended.code,
                 ended.message,
-                journal=at.journal,
-                offset=at.offset,
+                at=at,
                 address=self._dump.address,
                 has_moved=(at.journal, at.offset) != (self._start.journal, self._start.offset),
                 pipeline_name=self._source.pipeline_name,
@@ -567,9 +564,7 @@ class _Stream:
             elif isinstance(error, ReplicaIdError):
                 source = self._source
                 got = str(error.got)
-                error = thrown_out(
-                    source.server, source.replica, got=got, journal=at.journal, offset=at.offset
-                )
+                error = thrown_out(source.server, source.replica, got=got, at=at)
             return error
         if self._source.server.end_position().order >= self._end.order:
             # Its log continues: a MariaDB that is shutting down, or whose dump was killed, also
@@ -577,8 +572,7 @@ class _Stream:
             return self._lost("the server ended the dump early")
         return PositionError(
             "the server's log ends before this run's end",
-            journal=at.journal,
-            offset=at.offset,
+            at=at,
             expected=f"{self._end}",
             got=f"{at.journal}:{at.offset}",
             next_step="check that the end was taken from this server, and that its log has not "
@@ -588,10 +582,7 @@ class _Stream:
     def _lost(self, got: str) -> CdcError:
         if self._source.closed:
             return self._source._closed_error()
-        at = self._framer
-        return server_errors.lost_connection(
-            self._dump.address, got, journal=at.journal, offset=at.offset
-        )
+        return server_errors.lost_connection(self._dump.address, got, at=self._framer)
 
 
 def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:

@@ -112,8 +112,7 @@ def validate_gtid_set(
     if ahead:
         raise SourceIdentityError(
             f"the start holds transactions that {server.address} has not executed",
-            journal=position.journal,
-            offset=position.offset,
+            at=position,
             got=ahead,
             next_step="check that source.host is the server that the cursor was written for, "
             "or a replica that has caught up; if its log was reset or it was "
@@ -123,8 +122,7 @@ def validate_gtid_set(
     if purged:
         raise JournalMissingError(
             f"{server.address} has purged transactions that follow the start",
-            journal=position.journal,
-            offset=position.offset,
+            at=position,
             expected=f"all transactions after {position.gtid_set}",
             got=f"{purged} is no longer in any journal",
             next_step=_gap_step(pipeline_name),
@@ -192,8 +190,7 @@ def _check_holds(
         raise SourceIdentityError(
             f"the log of {server.address} does not hold the last transaction that was read: it "
             "continued without it",
-            journal=position.journal,
-            offset=position.offset,
+            at=position,
             setting="gtid_binlog_state",
             expected=f"{MariadbGtidSet(missing)} in it",
             got=str(state),
@@ -252,8 +249,7 @@ def renumbered(
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it "
         "is another server",
-        journal=position.journal,
-        offset=position.offset,
+        at=position,
         expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
         got=f"one created at {created_s}",
         next_step=begin_again(pipeline_name),
@@ -277,15 +273,13 @@ def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcErr
         # A journal that was read before has a number above the newest: numbering restarted.
         return SourceIdentityError(
             "the server's journals were renumbered: its log was reset, or it is another server",
-            journal=position.journal,
-            offset=position.offset,
+            at=position,
             expected=expected,
             next_step=begin_again(pipeline_name),
         )
     return JournalMissingError(
         "the journal is not on the server: it was purged, or never existed",
-        journal=position.journal,
-        offset=position.offset,
+        at=position,
         expected=expected,
         # What no run has read was named by a person.
         next_step=_gap_step(pipeline_name)
@@ -298,8 +292,7 @@ def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcErr
 def _not_a_boundary(position: Position, expected: str, got: object) -> PositionError:
     return PositionError(
         "the position is not an event boundary",
-        journal=position.journal,
-        offset=position.offset,
+        at=position,
         expected=expected,
         got=got,
         next_step="start at an offset that SHOW BINLOG EVENTS lists for that journal",

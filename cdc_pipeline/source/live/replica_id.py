@@ -14,7 +14,7 @@ Source: both servers' answers; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLI
 
 from __future__ import annotations
 
-from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError
+from cdc_pipeline.errors import CdcError, HasPlace, MissingGrantError, ReplicaIdError
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import ReplicaName
 
@@ -53,14 +53,13 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
 
 
 def thrown_out(
-    server: ServerConnection, own: ReplicaName, *, got: str, journal: str | None, offset: int | None
+    server: ServerConnection, own: ReplicaName, *, got: str, at: HasPlace
 ) -> ReplicaIdError:
     """For a dump ended because another reader has its server id; `got` is what the server said."""
     return ReplicaIdError(
         f"{server.address} ended this capture's dump: another reader has connected with the same "
         "replica server id",
-        journal=journal,
-        offset=offset,
+        at=at,
         setting=_SETTING,
         expected=f"only {own.host} with {own.server_id}",
         got=f"{own.server_id} is now in use by {_others(server, own)} ({got})",

@@ -22,6 +22,7 @@ from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
     DamagedJournalError,
+    HasPlace,
     JournalMissingError,
     MissingGrantError,
     PositionError,
@@ -242,14 +243,13 @@ def stream_error(
     number: int,
     text: str,
     *,
-    journal: str | None,
-    offset: int | None,
+    at: HasPlace,
     address: str,
     has_moved: bool = False,
     pipeline_name: str = "",
 ) -> CdcError:
-    """For an error packet that ended a dump; `journal` and `offset` tell how far it had been
-    read, `has_moved` whether that is behind its start.
+    """For an error packet that ended a dump; `at` tells how far it had been read, `has_moved`
+    whether that is behind its start.
     """
     got = f"error {number}: {text}"
     if number == ACCESS_DENIED_PRIVILEGE:
@@ -260,7 +260,7 @@ def stream_error(
             next_step="GRANT REPLICATION SLAVE ON *.* TO the account of source.user",
         )
     if number in LOST_NUMBERS:
-        return lost_connection(address, got, journal=journal, offset=offset)
+        return lost_connection(address, got, at=at)
     lowered = text.lower()
     if number == _FILE_NOT_FOUND:
         lowered = _FILE_GONE.texts[0]
@@ -268,8 +268,7 @@ def stream_error(
         return TruncatedJournalError(
             "the server's journal ends in the middle of an event: a power cut or a crash has cost "
             "it its end",
-            journal=journal,
-            offset=offset,
+            at=at,
             got=got,
             next_step="run again: everything before was delivered, and reading goes on with the "
             "next journal, if its GTIDs prove that nothing else is missing; then run "
@@ -278,26 +277,20 @@ def stream_error(
     for cause in _STREAM_CAUSES:
         if any(piece in lowered for piece in cause.texts):
             next_step = cause.next_step.format(begin_again=begin_again(pipeline_name))
-            return cause.error(
-                cause.what, journal=journal, offset=offset, got=got, next_step=next_step
-            )
+            return cause.error(cause.what, at=at, got=got, next_step=next_step)
     return SourceError(
         f"{address} ended the dump with an error",
-        journal=journal,
-        offset=offset,
+        at=at,
         got=got,
         next_step="look the error up in the server's error log; everything before this "
         "position was delivered",
     )
 
 
-def lost_connection(
-    address: str, got: object, *, journal: str | None, offset: int | None
-) -> ServerUnreachableError:
+def lost_connection(address: str, got: object, *, at: HasPlace) -> ServerUnreachableError:
     return ServerUnreachableError(
         f"the connection to {address} broke while the log was being read",
-        journal=journal,
-        offset=offset,
+        at=at,
         got=got,
         next_step="run again: reading continues after the last complete transaction; if it "
         "breaks again, see the server's error log and net_write_timeout",

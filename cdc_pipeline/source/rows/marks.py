@@ -108,8 +108,7 @@ def wait_committed(
         if time.monotonic() > deadline_s:
             raise TableReadInterruptedError(
                 f"a transaction in the log of {server.address} is not committed",
-                journal=position.journal,
-                offset=position.offset,
+                at=position,
                 expected=f"everything before the position to be committed within {timeout_s:g} s",
                 next_step="look in SHOW PROCESSLIST for a commit that hangs (a full disk, a "
                 "semi-synchronous replica that does not answer), then run again",

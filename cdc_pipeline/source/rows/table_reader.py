@@ -27,7 +27,7 @@ from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultS
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
-from cdc_pipeline.errors import CdcError, SourceError, StatementError, TableReadInterruptedError
+from cdc_pipeline.errors import SourceError, StatementError, TableReadInterruptedError, located
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import AnswerRow, first_value, named
@@ -201,28 +201,19 @@ class TableReader:
         )
         self._reading = True
         try:
-            if where:
-                # names in the condition are its
-                connection.query(f"USE {quoted(plan.schema.database)}")
-            with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
-                yield from batches
+            with located(table=table):
+                if where:
+                    # names in the condition are its
+                    connection.query(f"USE {quoted(plan.schema.database)}")
+                with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
+                    yield from batches
             assert result.end is not None
             if result.end.code:
-                raise table_error(
-                    result.end.code,
-                    result.end.message,
-                    address=self.address,
-                    table=table,
-                    where=where,
-                )
+                raise StatementError(result.end.code, result.end.message, address=self.address)
         except StatementError as error:
             raise table_error(
                 error.number, error.text, address=self.address, table=table, where=where
             ) from None
-        except CdcError as error:
-            if error.table is None:
-                error.table = table
-            raise
         finally:
             self._reading = False
 

@@ -193,8 +193,7 @@ def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
     if int(starts.min()) < 0 or int(stops.max()) > len(part.chunk.data):
         raise StoreError(
             "events refer to bytes that their chunk does not have",
-            journal=part.chunk.journal,
-            offset=int(rows["offset"][0]),
+            at=(part.chunk.journal, int(rows["offset"][0])),
             expected=f"bytes up to {len(part.chunk.data)}",
             got=f"bytes {int(starts.min())} to {int(stops.max())}",
             next_step="please report this: the framing of this journal is wrong",

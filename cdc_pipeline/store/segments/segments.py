@@ -294,7 +294,7 @@ def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
     """An error that names the file and the offset in it."""
     return StoreDamagedError(
         f"the store's file {path.name} is damaged",
-        offset=offset,
+        at=(None, offset),
         expected=f"the entry that was written there, in {path}",
         got=reason,
         next_step="run again: the store starts empty, and the run reads again from the cursor",

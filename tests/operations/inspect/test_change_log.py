@@ -345,7 +345,7 @@ def test_f85_an_error_behind_the_reading_has_the_journals_own_name(
     copy.write_bytes((GOLDEN / "mysql-common.000001").read_bytes())
 
     def fails(pieces: list[RowsSelection], *_: object, **__: object) -> None:
-        raise DamagedJournalError("damaged", journal=pieces[0].chunk.journal, offset=4)
+        raise DamagedJournalError("damaged", at=(pieces[0].chunk.journal, 4))
 
     monkeypatch.setattr(change_log, "decode_rows", fails)
     with pytest.raises(DamagedJournalError) as told:

@@ -83,7 +83,7 @@ class ListSource:
                     continue
                 assert chunk.journal <= end.journal
                 if self.failure_at is not None:
-                    raise UnsupportedEventError("no", journal=chunk.journal, offset=self.failure_at)
+                    raise UnsupportedEventError("no", at=(chunk.journal, self.failure_at))
                 events = chunk.events
                 if chunk.journal == start.journal:
                     events = events[events["offset"] >= start.offset]

@@ -286,7 +286,7 @@ def _reasons(cursors: MemoryCursorStore) -> list[str]:
 def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path: Path) -> None:
     store = dump_error_file(LakePaths(tmp_path, "shop"))
     with pytest.raises(TableIdNotFoundError), counted(store):
-        raise TableIdNotFoundError("rows without a table map", journal="binlog.000001", offset=500)
+        raise TableIdNotFoundError("rows without a table map", at=("binlog.000001", 500))
     assert store.read() == DumpErrors(
         count=1, table_id_not_found=True, last="rows without a table map"
     )

@@ -103,13 +103,13 @@ def test_the_end_of_the_log_its_journals_and_replicas_by_the_words_of_each_relea
     ],
 )
 def test_another_reader_with_our_id_by_the_words_of_each_release(said: str) -> None:
-    error = server_errors.stream_error(4052, said, journal="b.000001", offset=4, address="db:3306")
+    error = server_errors.stream_error(4052, said, at=Position("b.000001"), address="db:3306")
     assert isinstance(error, ReplicaIdError)
 
 
 def test_the_ways_out_of_a_purge_name_the_pipeline_whose_second_connection_met_it() -> None:
     error = server_errors.stream_error(
-        1236, "Could not find first log file name", journal="b.000001", offset=4, address="db:3306",
+        1236, "Could not find first log file name", at=Position("b.000001"), address="db:3306",
         pipeline_name="shop/programs",
     )  # fmt: skip
     assert "`cdc-pipeline cursor set shop --from latest`" in str(error.next_step)
