@@ -213,11 +213,9 @@ def named(
     return [AnswerRow(zip(lowered, row, strict=True), address=address, asked=asked) for row in rows]
 
 
-def first_value(rows: Sequence[Sequence[Any]], *, address: str, asked: str) -> Any:
-    """Of the first row. Raises ServerAnswerError: there is none."""
-    if not rows or not rows[0]:
-        raise unexpected(address, asked, expected="a row", got="none")
-    return rows[0][0]
+def loose_text(value: object) -> str:
+    """For what is only looked at: also of bytes that are no UTF-8."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def text_of(value: object, *, address: str, asked: str) -> str:

@@ -21,6 +21,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, cast
 
@@ -36,6 +37,7 @@ from cdc_pipeline.errors import (
     MissingGrantError,
     ServerAnswerError,
     ServerSettingError,
+    ServerUnreachableError,
     SourceError,
     StatementError,
 )
@@ -47,6 +49,7 @@ from cdc_pipeline.source.live import login, server_errors, session
 from cdc_pipeline.source.live.answers import (
     AnswerRow,
     BoundedConnection,
+    loose_text,
     named,
     number_of,
     text_of,
@@ -97,13 +100,10 @@ def _connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
 def open_connection(
     config: LiveSourceConfig,
     kind: type[BoundedConnection] = BoundedConnection,
-    *,
-    answer_timeout_s: float | None = None,
     **more: Any,
 ) -> BoundedConnection:
     """Connect, log in and prepare the session (K31), with `connect_timeout_s` for each answer on
-    the way (K25); later ones may take `answer_timeout_s`, by default `read_timeout_s`. Every
-    connection to a server is made here.
+    the way (K25); later ones may take `read_timeout_s`. Every connection to a server is made here.
 
     Raises:
         pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
@@ -124,7 +124,7 @@ def open_connection(
         connection._force_close()
         raise
     # A server that sends no greeting must not be waited for as long as one that sorts a table.
-    connection._read_timeout = answer_timeout_s or config.read_timeout_s
+    connection._read_timeout = config.read_timeout_s
     connection._write_timeout = config.read_timeout_s
     return cast(BoundedConnection, connection)
 
@@ -146,6 +146,9 @@ def connected(config: LiveSourceConfig) -> BoundedConnection:
 class ServerConnection:
     """A live server as one control connection sees it."""
 
+    _tries = 2
+    _lost_numbers = server_errors.LOST_NUMBERS
+
     def __init__(self, config: LiveSourceConfig) -> None:
         self.config = config
         self.address = f"{config.host}:{config.port}"
@@ -162,31 +165,42 @@ class ServerConnection:
         SourceError: no connection.
         """
         with self._lock:
-            for attempt in (1, 2):
+            for tries_left in reversed(range(self._tries)):
                 connection = self._open()
                 try:
-                    with connection.cursor() as cursor:
+                    with self._answering(), connection.cursor() as cursor:
                         cursor.execute(sql, tuple(arguments) or None)
                         names = [column[0] for column in cursor.description or ()]
                         return names, list(cursor.fetchall())
-                except ServerAnswerError:
-                    self._drop()
-                    raise
-                except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
-                    self._drop()
-                    raise server_errors.asks_for_file(self.address) from None
-                except (pymysql.Error, OSError) as error:
-                    number, text = server_errors.error_parts(error)
-                    if number is not None and number not in server_errors.LOST_NUMBERS:
-                        raise StatementError(number, text, address=self.address) from None
+                except ServerUnreachableError:
                     # Read-only statements can be sent again: the server closes idle connections
                     # (wait_timeout).
-                    self._drop()
-                    if attempt == 2:
-                        raise server_errors.connect_error(
-                            error, address=self.address, user=self.config.user
-                        ) from None
+                    if not tries_left:
+                        raise
             raise AssertionError("unreachable")
+
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """What pymysql raises in this block as our own; after all but a refusal the connection is
+        dropped.
+        """
+        try:
+            yield
+        except ServerAnswerError:
+            self._drop()
+            raise
+        except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+            self._drop()
+            raise server_errors.asks_for_file(self.address) from None
+        except (pymysql.Error, OSError) as error:
+            number, text = server_errors.error_parts(error)
+            if number is not None and number not in self._lost_numbers:
+                raise StatementError(number, text, address=self.address) from None
+            self._drop()
+            raise self._lost(error) from None
+
+    def _lost(self, error: Exception) -> CdcError:
+        return server_errors.connect_error(error, address=self.address, user=self.config.user)
 
     def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
         """By column name in lower case (servers differ in case); the names of tables and schemas
@@ -201,12 +215,12 @@ class ServerConnection:
         return answer_rows
 
     def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        rows = self.query(sql, arguments)[1]
-        return rows[0][0] if rows and rows[0] else None
+        """Of the one column of the first row. Raises as `query`; ServerAnswerError: no such."""
+        return self._row(sql, arguments)[0]
 
-    def text(self, sql: str) -> str:
-        """Gives "" for NULL or no row. Raises as `query`."""
-        value = self.value(sql)
+    def text(self, sql: str, arguments: Sequence[object] = ()) -> str:
+        """Gives "" for NULL. Raises as `value`."""
+        value = self.value(sql, arguments)
         return "" if value is None else self._text(value, sql)
 
     def first_known(self, statements: tuple[str, ...]) -> list[AnswerRow]:
@@ -229,8 +243,11 @@ class ServerConnection:
         if self._closed:
             raise SourceError("the source was closed", next_step="open it again")
         if self._connection is None:
-            self._connection = connected(self.config)
+            self._connection = self._connect()
         return self._connection
+
+    def _connect(self) -> BoundedConnection:
+        return connected(self.config)
 
     @property
     def encrypted(self) -> bool:
@@ -278,7 +295,8 @@ class ServerConnection:
         columns = "@@GLOBAL.server_id, @@GLOBAL.lower_case_table_names" + (
             ", @@GLOBAL.server_uuid" if self.flavor == "mysql" else ""
         )
-        row = self._require(f"SELECT {columns}", len(columns.split(",")))
+        with self.no_refusal():
+            row = self._row(f"SELECT {columns}", columns=len(columns.split(",")))
         uuid = self._text(row[2], "server_uuid") if self.flavor == "mysql" else ""
         server_id = number_of(row[0], address=self.address, asked="SELECT @@server_id")
         return ServerIdentity(self.flavor, server_id, uuid, self.address, self._names(row[1]))
@@ -293,8 +311,8 @@ class ServerConnection:
     @cached_property
     def account(self) -> str:
         """That the server chose for this connection, quoted for GRANT: ``'cdc'@'%'``."""
-        account = self._text(self._require("SELECT CURRENT_USER()")[0], "SELECT CURRENT_USER()")
-        user, _, host = account.rpartition("@")
+        with self.no_refusal():
+            user, _, host = self.text("SELECT CURRENT_USER()").rpartition("@")
         return "@".join(
             "'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host)
         )
@@ -312,7 +330,7 @@ class ServerConnection:
             raise unexpected(
                 self.address, sql, expected="names and values", got=f"{len(names)} columns"
             )
-        return {self._text(row[0], sql).lower(): str(row[1]) for row in rows}
+        return {self._text(row[0], sql).lower(): loose_text(row[1]) for row in rows}
 
     @property
     def uses_gtids(self) -> bool:
@@ -331,13 +349,12 @@ class ServerConnection:
         """
         uses_gtids = self.uses_gtids
         row = self.log_status()
-        journal, offset = row.text("file"), row.number("position")
-        gtid_set = ""
+        at, gtid_set = place_of_status(row), ""
         if self.flavor == "mariadb":
-            gtid_set = self.mariadb_gtid_position(journal, offset) or ""
+            gtid_set = self.mariadb_gtid_position(at)
         elif uses_gtids:
-            gtid_set = compact_set(row.get("executed_gtid_set"))
-        return Position(journal, offset, gtid_set=gtid_set)
+            gtid_set = compact_set(row.optional_text("executed_gtid_set"))
+        return replace(at, gtid_set=gtid_set)
 
     def log_status(self) -> AnswerRow:
         """The one row of SHOW BINARY LOG STATUS or SHOW MASTER STATUS. Raises as `end_position`."""
@@ -355,19 +372,18 @@ class ServerConnection:
             )
         return rows[0]
 
-    def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
-        """After all transactions before the place; None if the server knows no such place."""
+    def mariadb_gtid_position(self, at: Position) -> str:
+        """After all transactions before the place; "" if the server knows no such place."""
         try:
-            value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
+            return compact_set(self.text("SELECT BINLOG_GTID_POS(%s, %s)", (at.journal, at.offset)))
         except StatementError as error:
-            at = Position(journal, offset)
             raise server_errors.stream_error(
                 error.number, error.text, at=at, address=self.address
             ) from None
-        return None if value is None else compact_set(value)
 
     def gtid_purged(self) -> str:
-        return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
+        with self.no_refusal():
+            return compact_set(self.text("SELECT @@GLOBAL.gtid_purged"))
 
     def journals(self) -> list[JournalInfo]:
         """Oldest first; sizes as positions count them. JournalMissingError: there is none."""
@@ -509,9 +525,8 @@ class ServerConnection:
             next_step="see the server's documentation of this error",
         )
 
-    def _require(self, sql: str, columns: int = 1) -> Row:
-        with self.no_refusal():
-            rows = self.query(sql)[1]
+    def _row(self, sql: str, arguments: Sequence[object] = (), *, columns: int = 1) -> Row:
+        rows = self.query(sql, arguments)[1]
         if not rows or len(rows[0]) != columns:
             raise unexpected(
                 self.address,
@@ -525,9 +540,13 @@ class ServerConnection:
         return text_of(value, address=self.address, asked=asked)
 
 
-def compact_set(text: object) -> str:
+def compact_set(text: str) -> str:
     """Servers print long sets over several lines."""
-    return re.sub(r"\s+", "", str(text or ""))
+    return re.sub(r"\s+", "", text)
+
+
+def place_of_status(row: AnswerRow) -> Position:
+    return Position(row.text("file"), row.number("position"))
 
 
 def _named_privileges(text: str) -> str:

@@ -9,7 +9,8 @@ Rules:
 - Its request is replaced if it cannot carry what is needed: every request to MariaDB (its own has
   one byte too many, ignores journal and offset, and requests no annotate events) and GTID sets with
   tags.
-- Only this module and `row_stream` know names of the two libraries that begin with an underscore.
+- Only this module, `answers`, `login` and `source.rows.table_reader` know names of the two libraries
+  that begin with an underscore.
 
 Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE;
 MariaDB "Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).

@@ -38,7 +38,7 @@ def earliest(server: ServerConnection) -> Position:
     journal = server.journals()[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
-        before = _set(server.mariadb_gtid_position(journal, FIRST_OFFSET) or "", "mariadb")
+        before = _set(server.mariadb_gtid_position(Position(journal)), "mariadb")
         gtid_set = str(before.within(_state(server)))
     elif server.uses_gtids:
         gtid_set = server.gtid_purged()

@@ -27,6 +27,7 @@ from typing import Any, Final
 from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError, StatementError
+from cdc_pipeline.source.live.answers import loose_text
 from cdc_pipeline.source.live.server_errors import table_error
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
 
@@ -83,8 +84,8 @@ def plan_ranges(
         sql += f" ORDER BY {order} LIMIT 1 OFFSET {rows_per_range - 1:d}"
         try:
             if where:
-                reader.try_query(f"USE {quoted(schema.database)}")  # names in the condition are its
-            rows = reader.try_query(sql)[1]
+                reader.query(f"USE {quoted(schema.database)}")  # names in the condition are its
+            rows = reader.query(sql)[1]
         except StatementError as error:
             raise table_error(
                 error.number,
@@ -155,13 +156,13 @@ class _Literals:
         if value is None:
             raise self._unusable(column, "NULL")
         if form == "real":
-            text = _text(value)
+            text = loose_text(value)
             if not _REAL.fullmatch(text):
                 raise self._unusable(column, f"a text of {len(text)} characters in another format")
             digits = repr(float(text))
             # without an exponent it would be a DECIMAL
             return digits if "e" in digits else f"{digits}e0"
-        text = _text(value)
+        text = loose_text(value)
         if form in ("number", "bits", "labels"):
             return self._checked(column, _NUMBER, text)
         if form in _MOMENTS:
@@ -217,7 +218,3 @@ def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
         for row in rows
         if row["collation"] is not None
     }
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

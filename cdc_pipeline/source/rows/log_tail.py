@@ -22,11 +22,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live.answers import AnswerRow, number_of
+from cdc_pipeline.source.live.answers import AnswerRow, loose_text, number_of
 from cdc_pipeline.source.live.connection import compact_set
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import NameRule
@@ -136,7 +136,7 @@ class LogTail:
         for row in rows:
             if row.number("pos") >= place.offset:
                 break
-            text, kind = _text(row["info"]), row.text("event_type")
+            text, kind = loose_text(row["info"]), row.text("event_type")
             if kind.lower().startswith(("gtid", "anonymous")):
                 gtid_match = _GTID.search(text)
                 is_known = is_known and gtid_match is not None
@@ -161,8 +161,4 @@ class LogTail:
 
     def _joined(self, executed: str, gtids: Sequence[str]) -> str:
         text = ",".join((executed, *gtids)) if executed else ",".join(gtids)
-        return compact_set(_text(self._reader.value("SELECT GTID_SUBTRACT(%s, '')", (text,))))
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+        return compact_set(self._reader.text("SELECT GTID_SUBTRACT(%s, '')", (text,)))

@@ -52,24 +52,17 @@ START TRANSACTION WITH CONSISTENT SNAPSHOT".
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from contextlib import closing, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
-from cdc_pipeline.errors import (
-    MissingGrantError,
-    ServerSettingError,
-    StatementError,
-    TableReadInterruptedError,
-)
+from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.answers import named, number_of
-from cdc_pipeline.source.live.connection import Row, ServerConnection, compact_set
+from cdc_pipeline.source.live.answers import number_of
+from cdc_pipeline.source.live.connection import ServerConnection, compact_set, place_of_status
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
 from cdc_pipeline.source.rows.log_tail import LogTail
-from cdc_pipeline.source.rows.row_stream import RowConnection
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 _POLL_S: Final = 0.05
@@ -77,9 +70,6 @@ _PAUSE_S: Final = 0.0007
 _PAUSES: Final = 23
 _PAUSE_MAX_S: Final = 0.02
 _SNAPSHOT_STATUS: Final = "SHOW STATUS LIKE 'binlog\\_snapshot\\_%'"
-_SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-
-_Query = Callable[[str], tuple[list[str], list[Row]]]
 
 
 def committed(server: ServerConnection, position: Position) -> bool:
@@ -88,8 +78,10 @@ def committed(server: ServerConnection, position: Position) -> bool:
     server answered.
     """
     if server.flavor == "mariadb":
-        with closing(_connection(server)) as connection:
-            return _snapshot_place(connection).order >= position.order
+        # The control connection may be reopened, which would silently end the snapshot.
+        with TableReader(server.config) as reader:
+            reader.begin_view()
+            return _place_of_view(reader).order >= position.order
     return _committed_by_mysql(server, position)
 
 
@@ -171,10 +163,9 @@ def exact_view(
     """
     if reader.flavor == "mariadb":
         reader.begin_view()
-        place = _place_of(reader.query, reader.address)
-        gtid_set = reader.value("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))
-        return Position(place.journal, place.offset, gtid_set=compact_set(_text(gtid_set or "")))
-    mode = _text(reader.value("SELECT @@GLOBAL.gtid_mode"))
+        place = _place_of_view(reader)
+        return replace(place, gtid_set=reader.mariadb_gtid_position(place))
+    mode = reader.text("SELECT @@GLOBAL.gtid_mode")
     attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
     tail = LogTail(reader, tables, since) if tables and since is not None else None
@@ -213,7 +204,7 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Position
     """Try once: the mark of the view that is then open, or None and what prevented it."""
     before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
     reader.begin_view()
-    place = _log_end(reader)
+    place = place_of_status(reader.log_status())
     owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
     if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
         return replace(place, gtid_set=before), ""
@@ -225,48 +216,19 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Position
 
 def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Position | None, str]:
     """The same without GTIDs and for all tables. Raises MetadataLocksHiddenError."""
-    place = _log_end(reader)
+    place = place_of_status(reader.log_status())
     committing = CommitLocks(reader.rows).held()
     if not committing:
         reader.begin_view()
-        if _log_end(reader).order == place.order:
+        if place_of_status(reader.log_status()).order == place.order:
             return place, ""
         reader.end_view()
     return None, f"{len(committing)} commits"
 
 
-def _log_end(reader: TableReader) -> Position:
-    try:
-        rows = reader.rows("SHOW BINARY LOG STATUS")
-    except StatementError as error:
-        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
-            raise MissingGrantError(
-                "the account may not see the current position of the log",
-                setting="REPLICATION CLIENT",
-                got=f"error {error.number}: {error.text}",
-                next_step="GRANT REPLICATION CLIENT ON *.* TO the account",
-            ) from None
-        rows = reader.rows("SHOW MASTER STATUS")  # before MySQL 8.2
-    if not rows:
-        raise ServerSettingError(
-            f"{reader.address} writes no binary log",
-            setting="log_bin",
-            next_step="set log_bin = binlog in the server's configuration and restart it",
-        )
-    return Position(rows[0].text("file"), rows[0].number("position"))
-
-
-def _snapshot_place(connection: RowConnection) -> Position:
-    """The place of a snapshot that is opened and closed just for this (MariaDB)."""
-    connection.query(_SNAPSHOT)
-    place = _place_of(connection.query, connection.address)
-    connection.query("COMMIT")
-    return place
-
-
-def _place_of(query: _Query, address: str) -> Position:
-    rows = named(*query(_SNAPSHOT_STATUS), address=address, asked=_SNAPSHOT_STATUS)
-    variables = {row.text("variable_name").lower(): _text(row["value"]) for row in rows}
+def _place_of_view(reader: TableReader) -> Position:
+    """In the log (MariaDB)."""
+    variables = reader.pairs(_SNAPSHOT_STATUS)
     journal = variables.get("binlog_snapshot_file", "")
     if not journal:
         raise ServerSettingError(
@@ -276,17 +238,8 @@ def _place_of(query: _Query, address: str) -> Position:
             next_step="set log_bin = binlog in the server's configuration and restart it",
         )
     offset = variables.get("binlog_snapshot_position")
-    return Position(journal, number_of(offset, address=address, asked=_SNAPSHOT_STATUS))
-
-
-def _connection(server: ServerConnection) -> RowConnection:
-    """The control connection may be reopened, which would silently end the snapshot."""
-    return RowConnection(server.config)
+    return Position(journal, number_of(offset, address=reader.address, asked=_SNAPSHOT_STATUS))
 
 
 def _value(reader: TableReader, sql: str) -> str:
-    return compact_set(_text(reader.value(sql)))
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+    return compact_set(reader.text(sql))

@@ -6,34 +6,55 @@ Rules:
 - The session is that of every connection (`source.live.session`), but for text, which is not
   converted. So a selected row and the same row in the log become the same Arrow values; a test
   proves this for every type.
-- Rows come by the binary protocol: FLOAT in text has six digits, and numbers need no parsing.
+- Rows come by the binary protocol: FLOAT in text has six digits, and numbers need no parsing. So a
+  SELECT is a prepared statement, and its rows are read from the socket: between results pymysql has
+  read all that the server sent, so that none of its buffers can hold a byte of a result.
 - Memory is bounded by a batch's rows and bytes, whatever the table's size; see `binlog.result_set`.
-- A view ends with its connection. Abandoning a result also closes its connection; the next
-  statement outside of a view opens another one.
+- A view ends with its connection. If a result is abandoned before its end, the connection is in the
+  middle of it: it is killed on the server through another one, then closed. The next statement
+  outside of a view opens a new one.
 
 Source: MySQL manual "START TRANSACTION", "SET TRANSACTION", "Server SQL Modes"; MariaDB "START
-TRANSACTION".
+TRANSACTION"; MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE,
+COM_STMT_EXECUTE, COM_STMT_CLOSE.
 """
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Self
+
+import pymysql
 
 from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
 from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
-from cdc_pipeline.errors import SourceError, StatementError, TableReadInterruptedError, located
-from cdc_pipeline.position.position import Flavor
+from cdc_pipeline.errors import (
+    CdcError,
+    SourceError,
+    StatementError,
+    TableReadInterruptedError,
+    located,
+)
 from cdc_pipeline.source.live import server_errors
-from cdc_pipeline.source.live.answers import AnswerRow, first_value, named
-from cdc_pipeline.source.live.connection import Row
+from cdc_pipeline.source.live.answers import BoundedConnection, unexpected
+from cdc_pipeline.source.live.connection import ServerConnection, connected
 from cdc_pipeline.source.live.server_errors import table_error
-from cdc_pipeline.source.rows.row_stream import RowConnection
+
+_PREPARE: Final = 0x16
+_EXECUTE: Final = 0x17
+_CLOSE: Final = 0x19
+_PREPARED_BYTES: Final = 12  # of the answer: a mark, the statement's id and its numbers
+_INTERRUPTED: Final = 1317  # a statement was killed; its connection lives on
+
+# A server that sorts or filters sends nothing for a long time; TCP detects that a peer is gone.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +96,14 @@ def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) ->
     return f"({condition})"
 
 
-class TableReader:
+class TableReader(ServerConnection):
     """One connection that reads tables. A batch ends with the row that would exceed
-    `batch_bytes`, as the server sends them. `found_by`: the columns by which rules find a table's
-    rows.
+    `batch_bytes`, as the server sends them. A lost connection is never replaced behind a statement.
+    `found_by`: the columns by which rules find a table's rows.
     """
+
+    _tries = 1
+    _lost_numbers = server_errors.LOST_NUMBERS - {_INTERRUPTED}
 
     def __init__(
         self,
@@ -88,13 +112,10 @@ class TableReader:
         batch_bytes: int = BATCH_BYTES,
         found_by: Callable[[str], frozenset[str]] = lambda _table: frozenset(),
     ) -> None:
-        self.config = config
+        super().__init__(config)
         self._found_by = found_by
-        self.address = f"{config.host}:{config.port}"
         self.in_view = False
         self._batch_bytes = batch_bytes
-        self._connection: RowConnection | None = None
-        self._flavor: Flavor | None = None
         self._reading = False
 
     def __enter__(self) -> Self:
@@ -102,12 +123,6 @@ class TableReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def flavor(self) -> Flavor:
-        self._open()
-        assert self._flavor is not None
-        return self._flavor
 
     def begin_view(self) -> None:
         """Until `end_view` everything selected is of the moment at which this returns. Raises
@@ -121,35 +136,8 @@ class TableReader:
     def end_view(self) -> None:
         if self.in_view:
             self.in_view = False
-            if self._connection is not None and not self._connection.broken:
+            if self._connection is not None:
                 self.query("COMMIT")
-
-    def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """One small statement in this session, in the view if there is one. Raises CdcError:
-        refused, or the connection broke.
-        """
-        try:
-            return self.try_query(sql, arguments)
-        except StatementError as error:
-            raise SourceError(
-                f"{self.address} refused a statement",
-                got=f"error {error.number}: {error.text}",
-                next_step="see the server's documentation of this error",
-            ) from None
-
-    def try_query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
-        """`query` that raises StatementError if the server refuses."""
-        return self._open().query(sql, arguments)
-
-    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[AnswerRow]:
-        """By column name in lower case. Raises StatementError: refused; CdcError: the connection
-        broke, or what came is no answer.
-        """
-        return named(*self.try_query(sql, arguments), address=self.address, asked=sql)
-
-    def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
-        """Of the first row. Raises CdcError: refused, the connection broke, or no row."""
-        return first_value(self.query(sql, arguments)[1], address=self.address, asked=sql)
 
     def select(
         self,
@@ -191,7 +179,6 @@ class TableReader:
                 table=table,
                 next_step="read it to its end",
             )
-        connection = self._open()
         result = ResultSet(
             plan,
             is_mariadb=self.flavor == "mariadb",
@@ -204,12 +191,8 @@ class TableReader:
             with located(table=table):
                 if where:
                     # names in the condition are its
-                    connection.query(f"USE {quoted(plan.schema.database)}")
-                with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
-                    yield from batches
-            assert result.end is not None
-            if result.end.code:
-                raise StatementError(result.end.code, result.end.message, address=self.address)
+                    self.query(f"USE {quoted(plan.schema.database)}")
+                yield from self._batches(sql, result)
         except StatementError as error:
             raise table_error(
                 error.number, error.text, address=self.address, table=table, where=where
@@ -217,38 +200,95 @@ class TableReader:
         finally:
             self._reading = False
 
-    def _open(self) -> RowConnection:
-        connection = self._connection
-        if connection is not None and not connection.broken:
-            return connection
+    def _batches(self, sql: str, result: ResultSet) -> Iterator[SelectedRows]:
+        connection: Any = self._open()
+        with self._answering():
+            statement = self._prepared(connection, sql)
+            connection._execute_command(_EXECUTE, struct.pack("<IBI", statement, 0, 1))
+        # Rows are read past pymysql, which would set its own timeout before each answer.
+        connection._sock.settimeout(connection._read_timeout)
+        connection._current_timeout = connection._read_timeout
+        try:
+            while True:
+                batch = result.take()
+                if batch is not None:
+                    yield batch
+                elif result.end is not None:
+                    break
+                else:
+                    with self._answering():
+                        result.commit(self._received(connection._sock, result))
+        finally:
+            if result.end is None:
+                self._abandon()
+        # A broken connection is noticed at the next statement.
+        with contextlib.suppress(pymysql.Error, OSError):
+            connection._execute_command(_CLOSE, struct.pack("<I", statement))
+        if result.end.code:
+            with self._answering():
+                raise pymysql.err.OperationalError(result.end.code, result.end.message)
+
+    def _prepared(self, connection: Any, sql: str) -> int:
+        connection._execute_command(_PREPARE, sql)
+        head = connection._read_packet()._data
+        if len(head) < _PREPARED_BYTES or head[0]:
+            raise unexpected(
+                self.address, sql, expected="a prepared statement", got=f"{len(head)} other bytes"
+            )
+        statement, columns, parameters = struct.unpack_from("<IHH", head, 1)
+        for count in (parameters, columns):
+            for _ in range(count + 1 if count else 0):  # each, and an end
+                connection._read_packet()
+        return int(statement)
+
+    @staticmethod
+    def _received(wire: socket.socket, result: ResultSet) -> int:
+        count = wire.recv_into(memoryview(result.room()))  # type: ignore[arg-type]
+        if not count:
+            raise OSError("the server closed the connection")
+        return count
+
+    def _abandon(self) -> None:
+        """Make the server stop working on a running result, and close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        # A server that computes does not notice a closed socket until it sends.
+        with (
+            contextlib.suppress(pymysql.Error, OSError, RuntimeError, CdcError),
+            contextlib.closing(connected(self.config)) as other,
+        ):
+            other.query(f"KILL {connection.thread_id():d}")  # type: ignore[no-untyped-call]
+        connection._force_close()  # type: ignore[attr-defined]
+
+    def _connect(self) -> BoundedConnection:
         if self.in_view:
             raise TableReadInterruptedError(
                 f"the view of {self.address} ended with its connection",
                 next_step="end the view, open another one and read again",
             )
-        connection = RowConnection(self.config)
-        try:
-            connection.query("SET SESSION character_set_results = NULL")
-            self._flavor = (
-                "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
-            )
-        except StatementError as error:
-            connection.close()
-            raise SourceError(
-                f"{self.address} refuses the settings of the session that reads tables",
-                got=f"error {error.number}: {error.text}",
-                next_step="see the server's documentation of this error",
-            ) from None
-        connection.allow_slow_answers()
+        connection: Any = super()._connect()
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):  # not on every system
+                connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._connection = connection
-        return connection
+        with self._answering():
+            connection.query("SET SESSION character_set_results = NULL")
+        # From now on the server computes over whole tables.
+        connection._read_timeout = max(self.config.read_timeout_s, self.config.row_timeout_s)
+        opened: BoundedConnection = connection
+        return opened
+
+    def _lost(self, error: Exception) -> CdcError:
+        number, text = server_errors.error_parts(error)
+        return server_errors.lost_table_connection(
+            self.address, text if number is None else f"error {number}: {text}"
+        )
 
     def close(self) -> None:
-        """The view ends. May be called twice."""
+        """The view ends. May be called twice, and more may be read after it."""
         self.in_view = False
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._drop()
 
 
 def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
@@ -268,13 +308,3 @@ def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where
     if key:
         sql += " ORDER BY " + ", ".join(quoted(name) for name in key)
     return sql
-
-
-def _knows(connection: RowConnection, sql: str) -> bool:
-    try:
-        connection.query(sql)
-    except StatementError as error:
-        if error.number != server_errors.UNKNOWN_VARIABLE:
-            raise
-        return False
-    return True

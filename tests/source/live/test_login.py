@@ -22,7 +22,7 @@ from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, ReplicaName, open_dump
 from cdc_pipeline.source.live.login import tls_arguments
 from cdc_pipeline.source.live.standby import choose_server
-from cdc_pipeline.source.rows.row_stream import RowConnection
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.source.live.login_server import LoginServer, make_certificate
 
 PASSWORD = "Canary-9f2c-password"
@@ -39,7 +39,7 @@ def _dump(config: LiveSourceConfig) -> None:
 CONNECTIONS: dict[str, Callable[[LiveSourceConfig], object]] = {
     "control": lambda config: ServerConnection(config).query("SELECT 1"),
     "registration": lambda config: ServerConnection(config).may_register_replica(4001, "cdc"),
-    "rows": RowConnection,
+    "rows": lambda config: TableReader(config).query("SELECT 1"),
     "dump": _dump,
 }
 

@@ -7,7 +7,7 @@ import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +18,10 @@ from cdc_pipeline.errors import ServerUnreachableError, SizeLimitError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.delta_sink import time_limit
 from cdc_pipeline.source.live import live
+from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.live.live import LiveSource
-from cdc_pipeline.source.rows.row_stream import RowConnection
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.binlog.framing.test_packets import packets
 from tests.servers import Server
 from tests.support.journal_builder import HEADER, JournalBuilder
@@ -83,7 +84,7 @@ def greet_and_fall_silent(peer: socket.socket) -> None:
 
 
 def connect_for_rows(config: LiveSourceConfig) -> None:
-    RowConnection(config)
+    TableReader(config).query("SELECT 1")
 
 
 def connect_for_a_dump(config: LiveSourceConfig) -> None:
@@ -107,13 +108,12 @@ def test_k25_f19_a_server_that_is_silent_while_connecting_is_given_up_soon(
 def test_k25_f19_answers_are_waited_for_by_their_own_settings(server: Server) -> None:
     """Those of a session by the read timeout; once tables are read, a server may sort for hours."""
     settings = live_config(server, connect_timeout_s=9, read_timeout_s=20, row_timeout_s=300)
-    connection: Any = RowConnection(settings)
-    assert connection._connection._read_timeout == 20
-    connection.allow_slow_answers()
-    assert connection._connection._read_timeout == 300
-    assert connection.query("SELECT 1")[1] == [(1,)]
-    connection.close()
-    impatient = RowConnection(live_config(server, read_timeout_s=0.2))
+    with closing(ServerConnection(settings)) as control, TableReader(settings) as reader:
+        for connection, timeout_s in ((control, 20), (reader, 300)):
+            assert connection.query("SELECT 1")[1] == [(1,)]
+            opened: Any = connection._connection
+            assert opened._read_timeout == timeout_s
+    impatient = TableReader(live_config(server, read_timeout_s=0.2, row_timeout_s=0.2))
     with pytest.raises(ServerUnreachableError):
         impatient.query("SELECT SLEEP(60)")
 

@@ -280,8 +280,7 @@ def test_over_tls(mysql_server: Server, mysql_database: str, mode: str) -> None:
     )
     with table_reader(mysql_server, user=user, password=password, tls=tls) as reader:
         rows = selected(reader, schema)[0]
-        assert reader._connection is not None
-        assert reader._connection.encrypted
+        assert reader.encrypted
     assert rows.column("b").to_pylist() == [str(n % 10).encode() * 300_000 for n in range(20)]
 
 
@@ -396,7 +395,7 @@ def test_k25_f19_a_row_is_waited_for_by_its_own_setting(
         batches = reader.select(schema)
         assert len(next(batches)) == 1
         connection: Any = reader._connection
-        assert connection._socket.gettimeout() == 300
+        assert connection._sock.gettimeout() == 300
         assert list(batches) == []
     with (
         table_reader(server, read_timeout_s=0.2, row_timeout_s=0.2) as reader,
