@@ -205,6 +205,10 @@ class StandbyConfig(Section):
     port: int = Field(default=3306, ge=1, le=65535)
     start: Start | None = None
 
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
 
 class KeepJournalsConfig(Section):
     """What is read of the log is kept, with the rows of all tables, in a folder of the source's
@@ -250,6 +254,16 @@ class LiveSourceConfig(Section):
     dump_errors_max: int = Field(default=2, ge=0)
     archive_directory: LocalPath | None = None
     keep_journals: KeepJournalsConfig | None = None
+
+    @property
+    def address(self) -> str:
+        """``host:port``, as `ServerIdentity.address` has it."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Of primary and standby."""
+        return (self.address,) if self.standby is None else (self.address, self.standby.address)
 
     @model_validator(mode="after")
     def _one_archive(self) -> LiveSourceConfig:

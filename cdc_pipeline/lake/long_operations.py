@@ -184,7 +184,7 @@ class OperationFolder:
 
     def __init__(self, config: PipelineConfig, operation_id: str) -> None:
         self._source = config.name
-        main = LakePaths(config.sink.lake_path.absolute(), config.name)
+        main = LakePaths.of(config)
         self.operation_id = operation_id
         self.lake = main.state / OPERATIONS_FOLDER / operation_id
         # A name of its own, so that its dumps have their own server id.
@@ -318,7 +318,7 @@ def _read(kind: type[_Document], path: Path, *, source: str) -> _Document:
 
 def operation_ids(config: PipelineConfig, suffixes: tuple[str, ...] = (".json",)) -> list[str]:
     """Ids of all operations of a pipeline, oldest first, including those over but not removed."""
-    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
+    folder = LakePaths.of(config).state / OPERATIONS_FOLDER
     names = storage_of(folder).names(folder)
     return sorted({name.rpartition(".")[0] for name in names if name.endswith(suffixes)})
 
@@ -330,7 +330,7 @@ def operations_lock(
     """Lock the search for operations to begin or resume, for one process. Raises LockError: another
     process holds it for longer than `snapshot.lock_wait_s`.
     """
-    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / OPERATIONS_FOLDER
+    folder = LakePaths.of(config).state / OPERATIONS_FOLDER
     with ExitStack() as stack:
         wait_for_lock(
             lambda: stack.enter_context(writer_lock(folder / "operations.lock")),
@@ -354,7 +354,7 @@ def is_appended(config: PipelineConfig, state: Operation, progress: Progress) ->
     """Whether the batch of its number is a gap's own: an unrecorded one leaves that to another.
     Without the cut it was never finished, or long ago: the changelog's own rows decide.
     """
-    paths, number = LakePaths(config.sink.lake_path.absolute(), config.name), progress.batch_number
+    paths, number = LakePaths.of(config), progress.batch_number
     if number < 0 or not storage_of(paths.cut(number)).exists(paths.cut(number)):
         return False
     own = f" {state.operation_id}"

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -32,6 +32,9 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, opened, storage_of
 from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.text.table_names import split_table_name
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
 
 _Document = TypeVar("_Document")
 
@@ -110,6 +113,11 @@ class LakePaths:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lake", opened(self.lake))
+
+    @classmethod
+    def of(cls, config: PipelineConfig) -> LakePaths:
+        """Of a pipeline's source, in its own lake."""
+        return cls(config.sink.lake_path, config.name)
 
     @property
     def state(self) -> Path:

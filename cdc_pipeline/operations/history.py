@@ -47,7 +47,7 @@ class PastBatch(FrozenModel):
 
 def past_batches(config: PipelineConfig, *, limit: int) -> list[PastBatch]:
     """Those that the lake still names, newest first; raises LakeStateError if a cut is damaged."""
-    paths = LakePaths(config.sink.lake_path, config.name)
+    paths = LakePaths.of(config)
     batches = []
     for number in reversed(list_numbers(paths.cuts)[-limit:]):
         try:

@@ -120,12 +120,9 @@ def beside(
             **update,
         }
     )
-    copy_erasures(_paths(config), _paths(made), is_numbered_apart=is_numbered_apart)
+    main, own = LakePaths.of(config), LakePaths.of(made)
+    copy_erasures(main, own, is_numbered_apart=is_numbered_apart)
     return made
-
-
-def _paths(config: PipelineConfig) -> LakePaths:
-    return LakePaths(config.sink.lake_path.absolute(), config.name)
 
 
 def only_tables(config: PipelineConfig, tables: Sequence[str]) -> TablesConfig:

@@ -98,7 +98,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
     """Of the last cut, or of the cursor with `cursors`. Raises LakeStateError or CursorError:
     records are damaged, or contradict the cursor.
     """
-    paths = LakePaths(config.sink.lake_path, config.name)
+    paths = LakePaths.of(config)
     cut = state.last_cut(paths)
     pending = state.pending_record(paths)
     reconciled = (

@@ -199,7 +199,7 @@ class CdcTranslator:
 
     def table_path(self, config: PipelineConfig, table: str) -> Path:
         """Return the location of the Delta table."""
-        return LakePaths(config.sink.lake_path, config.name).table(table)
+        return LakePaths.of(config).table(table)
 
     def source_kind(self, config: PipelineConfig, cut: Cut | None) -> str:
         """Return ``mysql`` or ``mariadb``: from the last cut, else the configuration, else
@@ -336,14 +336,14 @@ class CdcTranslator:
 def origin_text(config: PipelineConfig) -> str:
     source = config.source
     if isinstance(source, LiveSourceConfig):
-        return markdown(f"{source.host}:{source.port}")
+        return markdown(source.address)
     return "archived journals"
 
 
 def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
     source = config.source
     if isinstance(source, LiveSourceConfig):
-        return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
+        return {"server": dg.MetadataValue.text(source.address)}
     return {"journals": dg.MetadataValue.path(str(source.directory))}
 
 

@@ -9,11 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, Start
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.run_notes import NoteFile, dump_error_file, first_start_file
 from cdc_pipeline.position.cursor import StoredCursor
-from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
@@ -104,16 +102,8 @@ def build_lake_cursors(
     config: PipelineConfig, *, before: Callable[[], StoredCursor | None] = lambda: None
 ) -> DeltaCursorStore:
     """For runs without Dagster; `before` is asked if there is no cursor yet."""
-    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    paths = LakePaths.of(config)
     return DeltaCursorStore(paths.cursors, source=config.name, before=before)
-
-
-def build_dump_errors(config: PipelineConfig) -> NoteFile[DumpErrors]:
-    return dump_error_file(LakePaths(config.sink.lake_path.absolute(), config.name))
-
-
-def build_first_start(config: PipelineConfig) -> NoteFile[Start | None]:
-    return first_start_file(LakePaths(config.sink.lake_path.absolute(), config.name))
 
 
 def slice_events_max(config: PipelineConfig) -> int:

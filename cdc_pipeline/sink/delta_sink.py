@@ -284,7 +284,7 @@ class DeltaSink(Sink):
     def __init__(
         self, *, source: str, config: SinkConfig, spark: SparkProvider | None = None
     ) -> None:
-        paths = LakePaths(config.lake_path.absolute(), source)
+        paths = LakePaths(config.lake_path, source)
         self.spark = spark or SparkProvider.from_config(config)
         tables = _DeltaTables(paths, config=config, spark=self.spark)
         super().__init__(paths, tables=tables, cut_retention=config.cut_retention)

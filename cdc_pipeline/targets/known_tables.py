@@ -58,7 +58,7 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
     """None if it is unreadable, too: pages shall load, and the next run names the error."""
     if config.lake_unknown:
         return None
-    paths = LakePaths(config.sink.lake_path, config.name)
+    paths = LakePaths.of(config)
     try:
         numbers = list_numbers(paths.cuts)
     except CdcError:

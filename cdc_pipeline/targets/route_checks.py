@@ -137,7 +137,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
 
 
 def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
-    paths = LakePaths(config.sink.lake_path, config.name)
+    paths = LakePaths.of(config)
     errors: list[CdcError] = []
     for name in sorted(targets):
         owner = _owner(paths, name)

@@ -92,7 +92,7 @@ def _targets(config: PipelineConfig, names: _Names) -> Iterator[tuple[str, str]]
 def _server(config: PipelineConfig) -> str:
     source = config.source
     if isinstance(source, LiveSourceConfig):
-        return f"{source.host}:{source.port}"
+        return source.address
     return str(source.directory)
 
 

@@ -24,7 +24,7 @@ def server_names(config: PipelineConfig) -> NameRule:
     """As the server said in this run or at the last cut (K30); a lake without one has no names."""
     if config.names is not None:
         return config.names
-    cut = last_cut(LakePaths(config.sink.lake_path.absolute(), config.name))
+    cut = last_cut(LakePaths.of(config))
     return NameRule.AS_GIVEN if cut is None else cut.cursor.lower_case_table_names
 
 

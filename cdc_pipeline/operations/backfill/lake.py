@@ -60,8 +60,8 @@ class BackfillLake:
         self.main = config
         self.tables = checked_tables(config, tables)
         self.config = _side_config(config, path, self.tables, archive)
-        self.paths = LakePaths(self.config.sink.lake_path.absolute(), config.name)
-        _check_apart(LakePaths(config.sink.lake_path.absolute(), config.name), self.paths)
+        self.paths = LakePaths.of(self.config)
+        _check_apart(LakePaths.of(config), self.paths)
 
     @property
     def path(self) -> str:

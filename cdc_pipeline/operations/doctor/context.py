@@ -139,7 +139,7 @@ class Context:
 
     @cached_property
     def paths(self) -> LakePaths:
-        return LakePaths(self.config.sink.lake_path.absolute(), self.config.name)
+        return LakePaths.of(self.config)
 
     @property
     def sink(self) -> Sink:

@@ -52,7 +52,7 @@ def _reachable(context: Context) -> Iterator[Verdict]:
     took_ms = (time.monotonic() - began_s) * 1000
     if chosen.reason and (server.config.host, server.config.port) != (primary.host, primary.port):
         yield warning(
-            f"the primary {primary.host}:{primary.port} cannot be reached; runs read its standby "
+            f"the primary {primary.address} cannot be reached; runs read its standby "
             f"{server.address}",
             got=chosen.reason,
             next_step="bring the primary back, or make the standby the configured primary",
@@ -198,10 +198,9 @@ def _standby(context: Context) -> Iterator[Verdict]:
     if standby is None:
         return
     primary, examined = context.live_config, context.server.config
-    place = (standby.host, standby.port)
-    if (examined.host, examined.port) == place != (primary.host, primary.port):
+    address = standby.address
+    if examined.address == address != primary.address:
         return  # it is the one being examined
-    address = f"{standby.host}:{standby.port}"
     update = {"host": standby.host, "port": standby.port}
     other = ServerConnection(primary.model_copy(update=update))
     try:

@@ -9,6 +9,7 @@ from typing import Final
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, TableNotInCutError
+from cdc_pipeline.lake.run_notes import dump_error_file
 from cdc_pipeline.lake.storage.lock import lock_holder
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.cursor.cursor_view import view_cursor
@@ -18,7 +19,6 @@ from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.report import quarantined
-from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.delta.engine import PLAIN
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.text.wording import by_reason, count_of, duration, listed, size
@@ -141,7 +141,7 @@ def _lock(context: Context) -> Iterator[Verdict]:
 
 def _dump_errors(context: Context) -> Iterator[Verdict]:
     context.sink  # noqa: B018  (the lake can be read)
-    failed = build_dump_errors(context.config).read()
+    failed = dump_error_file(context.paths).read()
     most = getattr(context.config.source, "dump_errors_max", None)
     moved = f"; after more than {most} failures the address counts as moved to another server"
     if failed.count:

@@ -98,7 +98,7 @@ class Captures:
     def __init__(self, main: MainLake) -> None:
         self._main = main
         self._captured_s: float | None = None
-        paths = LakePaths(main.config.sink.lake_path.absolute(), main.config.name)
+        paths = LakePaths.of(main.config)
         self.changes = ChangeLog(partial(read_record, paths), main.observer)
 
     @contextmanager

@@ -410,9 +410,7 @@ class TableReading:
                 column.name for column in recorded.spec.columns if column.name in supplied
             ),
             key=_compared_key(target, self._source_table),
-            path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(
-                self._name
-            ),
+            path=LakePaths.of(self._config).table(self._name),
             version=after.cut.tables[self._name].table_version,
             shard=shard,
             column_defaults=after.cut.tables[self._name].column_defaults,

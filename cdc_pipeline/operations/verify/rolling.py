@@ -90,7 +90,7 @@ def prove(
 ) -> ProofReport:
     """Compare the next rows behind a run, as `config.verify` says. Raises nothing."""
     assert config.verify is not None
-    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    paths = LakePaths.of(config)
     main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
     run, file = _Run(config.verify, main, clock_s), proof_file(paths)
     try:

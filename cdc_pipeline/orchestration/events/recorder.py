@@ -57,7 +57,7 @@ def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | Non
     # Imported late: definitions are loaded often, and runs that log no table need none of it.
     from cdc_pipeline.sink.delta.replay import row_count
 
-    return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
+    return row_count(LakePaths.of(config).table(table), version=version)
 
 
 class MaterializationRecorder(RunObserver):

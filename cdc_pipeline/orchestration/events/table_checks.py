@@ -105,5 +105,5 @@ def proved_evaluation(
 def proved_result(
     config: PipelineConfig, translator: CdcTranslator, table: str
 ) -> dg.AssetCheckResult:
-    proofs = proof_file(LakePaths(config.sink.lake_path, config.name)).read()
+    proofs = proof_file(LakePaths.of(config)).read()
     return as_result(proved_evaluation(config, translator, table, proofs.tables.get(table)))

@@ -23,6 +23,7 @@ from dataclasses import replace
 from cdc_pipeline.collector import modules_kept
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LockError
+from cdc_pipeline.lake.run_notes import dump_error_file
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.failback import FailbackPositions
@@ -42,7 +43,7 @@ from cdc_pipeline.run.plan.starting import ChosenServer, choose, counted, rememb
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.run.report import CaptureReport, ParallelReport
 from cdc_pipeline.run.telemetry import watched
-from cdc_pipeline.run.wiring import build_dump_errors, build_sink, build_source
+from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.protocol import Source
 
@@ -104,7 +105,7 @@ def _capture(
     tables: Sequence[str] | None,
     parallel: Parallel | None,
 ) -> CaptureReport:
-    config, sink, dump_errors = context.config, context.sink, build_dump_errors(context.config)
+    config, sink, dump_errors = context.config, context.sink, dump_error_file(context.sink.paths)
     with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors), modules_kept():
         state = resume(context)
         server = choose(config)

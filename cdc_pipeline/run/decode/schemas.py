@@ -304,9 +304,7 @@ def history_file(config: PipelineConfig) -> SchemaHistoryFile:
     from cdc_pipeline.lake.paths import LakePaths
     from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 
-    return SchemaHistoryFile(
-        LakePaths(config.sink.lake_path.absolute(), config.name).schema_history
-    )
+    return SchemaHistoryFile(LakePaths.of(config).schema_history)
 
 
 def schemas_of(

@@ -59,7 +59,7 @@ def with_features(
     `ours`: targets that are known.
     """
     permitted = allowed(config.sink)
-    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    paths = LakePaths.of(config)
     features, engines, warnings = _of_cut(config, cut, paths)
     routes = Routes(config)
     if any(route.target not in features for name in plan.tables for route in routes.of_table(name)):

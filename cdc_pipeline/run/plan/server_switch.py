@@ -79,7 +79,7 @@ class History:
 
 
 def history_path(config: PipelineConfig) -> Path:
-    return LakePaths(config.sink.lake_path, config.name).state / _FILE
+    return LakePaths.of(config).state / _FILE
 
 
 def read_history(path: Path) -> History:

@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, GtidConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ServerChangedError, SourceIdentityError
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.run_notes import NoteFile, changed_start
+from cdc_pipeline.lake.run_notes import (
+    NoteFile,
+    changed_start,
+    dump_error_file,
+    first_start_file,
+)
 from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import ServerIdentity
@@ -22,7 +28,6 @@ from cdc_pipeline.position.start.context import SECOND_US, StartDecision, StartR
 from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.plan.possible import check_start
 from cdc_pipeline.run.plan.server_switch import build_overlap
-from cdc_pipeline.run.wiring import build_dump_errors, build_first_start
 from cdc_pipeline.source.protocol import Source
 
 
@@ -40,8 +45,8 @@ def choose(config: PipelineConfig) -> ChosenServer:
     # late: it brings pymysql, which an archive never needs
     from cdc_pipeline.source.live.standby import choose_server
 
-    choice = choose_server(config.source)
-    return ChosenServer(config.model_copy(update={"source": choice.config}), choice.reason)
+    server, reason = choose_server(config.source)
+    return ChosenServer(config.model_copy(update={"source": server}), reason)
 
 
 def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErrors) -> StartRules:
@@ -50,10 +55,8 @@ def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErr
     source = config.source
     if isinstance(source, ArchiveSourceConfig):
         return StartRules(dump_errors=dump_errors, last_commit_us=last_commit_us)
-    from cdc_pipeline.source.live.standby import addresses
-
     return StartRules(
-        addresses=addresses(source),
+        addresses=source.addresses,
         standby_start=None if source.standby is None else source.standby.start,
         fallback_interval_us=round(source.fallback_interval_s * SECOND_US),
         dump_errors_max=source.dump_errors_max,
@@ -77,14 +80,16 @@ def start_of(
         cursor=cursor,
         start=config.start,
         source=source,
-        rules=start_rules(config, cut=cut, dump_errors=build_dump_errors(config).read()),
+        rules=start_rules(
+            config, cut=cut, dump_errors=dump_error_file(LakePaths.of(config)).read()
+        ),
         overlap=build_overlap(config, source, cursor),
     )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     if cursor is None:
         return decision, reasons, ()
     reasons = (cursor_reason, *check_names(source.identity, cursor), *reasons)
-    kept = build_first_start(config).read()
+    kept = first_start_file(LakePaths.of(config)).read()
     return decision, reasons, changed_start(kept, config.start, pipeline_name=config.name)
 
 
@@ -145,9 +150,9 @@ def remember_start(
 ) -> None:
     """Write down what a run decided about its start; planning alone writes nothing."""
     if decision is not None and decision.resets_dump_errors:
-        build_dump_errors(config).write(DumpErrors())
+        dump_error_file(LakePaths.of(config)).write(DumpErrors())
     if is_first:
-        build_first_start(config).write(config.start)
+        first_start_file(LakePaths.of(config)).write(config.start)
 
 
 @contextmanager

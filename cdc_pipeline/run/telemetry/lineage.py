@@ -126,7 +126,7 @@ class LineageObserver(RunObserver):
         source = self._config.source
         if not isinstance(source, LiveSourceConfig):
             return [InputDataset(namespace="file", name=str(source.directory))]
-        server = f"mysql://{source.host}:{source.port}"
+        server = f"mysql://{source.address}"
         return [InputDataset(namespace=server, name=name) for name in self._sources()]
 
     def _sources(self) -> Sequence[str]:
@@ -140,7 +140,7 @@ class LineageObserver(RunObserver):
         from openlineage.client.event_v2 import OutputDataset
         from openlineage.client.facet_v2 import output_statistics_output_dataset, schema_dataset
 
-        paths = LakePaths(self._config.sink.lake_path, self._config.name)
+        paths = LakePaths.of(self._config)
         planned = () if self._plan is None else self._plan.targets
         outputs = []
         for name in sorted({*(target.target for target in planned), *self._tables}):

@@ -72,7 +72,7 @@ class MetricsObserver(RunObserver):
             _log.warning("the metrics of %s are not written: %s", self._config.name, error)
 
     def _metrics(self, cursor: CursorState | None, *, has_succeeded: bool) -> list[Metric]:
-        cut = self._cut or state.last_cut(LakePaths(self._config.sink.lake_path, self._config.name))
+        cut = self._cut or state.last_cut(LakePaths.of(self._config))
         at = cursor or (None if cut is None else cut.cursor)
         try:
             away = (
@@ -125,7 +125,7 @@ class MetricsObserver(RunObserver):
     def _proved(self) -> list[Metric]:
         if self._config.verify is None:
             return []
-        proofs = proof_file(LakePaths(self._config.sink.lake_path, self._config.name)).read()
+        proofs = proof_file(LakePaths.of(self._config)).read()
         samples = {
             labelled({"source": self._config.name, "table": name}): proof.proved.began_at_us / 1e6
             for name, proof in proofs.tables.items()

@@ -139,8 +139,7 @@ def connected(config: LiveSourceConfig) -> BoundedConnection:
     try:
         return open_connection(config)
     except (pymysql.Error, OSError, RuntimeError) as error:
-        address = f"{config.host}:{config.port}"
-        raise server_errors.connect_error(error, address=address, user=config.user) from None
+        raise server_errors.connect_error(error, address=config.address, user=config.user) from None
 
 
 class ServerConnection:
@@ -151,7 +150,7 @@ class ServerConnection:
 
     def __init__(self, config: LiveSourceConfig) -> None:
         self.config = config
-        self.address = f"{config.host}:{config.port}"
+        self.address = config.address
         self._connection: BoundedConnection | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -258,15 +257,20 @@ class ServerConnection:
         return self._open().service
 
     def _drop(self) -> None:
+        """Without a quit command, behind which a server that computes does not see that its client
+        is gone.
+        """
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.close()
+            connection._force_close()  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Later calls fail. May be called twice."""
         self._closed = True
-        self._drop()
+        with contextlib.suppress(Exception):
+            if self._connection is not None:
+                self._connection.close()
+        self._connection = None
 
     # -- who it is ---------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ Rules:
 - Its request is replaced if it cannot carry what is needed: every request to MariaDB (its own has
   one byte too many, ignores journal and offset, and requests no annotate events) and GTID sets with
   tags.
-- Only this module, `answers`, `login` and `source.rows.table_reader` know names of the two libraries
-  that begin with an underscore.
+- Names of the two libraries that begin with an underscore are known here, in `answers`, `login` and
+  `source.rows.table_reader` alone.
 
 Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE;
 MariaDB "Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).
@@ -154,7 +154,6 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     PositionError: an offset that the command cannot carry; ServerUnreachableError,
     MissingGrantError, SourceError: as the server answered.
     """
-    address = f"{config.host}:{config.port}"
     if not request.gtid_set and request.offset > _OFFSET_MAX:
         raise PositionError(
             "the dump command cannot carry an offset of this size",
@@ -195,7 +194,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     try:
         reader.fetchone()
     except _CommandSent:
-        return DumpSocket(opened[0], address=address, read_timeout_s=config.read_timeout_s)
+        return DumpSocket(opened[0], address=config.address, read_timeout_s=config.read_timeout_s)
     except ServerAnswerError:
         raise  # it has closed its connection
     except (pymysql.Error, OSError, RuntimeError) as error:
@@ -208,7 +207,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
 def _start_error(
     error: Exception, request: DumpRequest, config: LiveSourceConfig, *, connected: bool
 ) -> CdcError:
-    address = f"{config.host}:{config.port}"
+    address = config.address
     number, text = server_errors.error_parts(error)
     if not connected or number is None:
         return server_errors.connect_error(error, address=address, user=config.user)

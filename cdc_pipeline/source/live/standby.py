@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from contextlib import closing
-from typing import NamedTuple
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ServerUnreachableError
@@ -19,32 +18,17 @@ from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.login import COMMAND_SETTING
 
 
-class ServerChoice(NamedTuple):
-    """`reason` is "" if there is no choice."""
-
-    config: LiveSourceConfig
-    reason: str
-
-
-def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
-    """``host:port`` of primary and standby, as `ServerIdentity.address` has them."""
-    primary = f"{config.host}:{config.port}"
-    standby = config.standby
-    return (primary,) if standby is None else (primary, f"{standby.host}:{standby.port}")
-
-
-def choose_server(config: LiveSourceConfig) -> ServerChoice:
-    """The primary, or the standby if one is configured and the primary cannot be reached. Account
-    and TLS are the same. Raises ServerUnreachableError: neither answers; SourceError: the one that
-    answers refuses the connection.
+def choose_server(config: LiveSourceConfig) -> tuple[LiveSourceConfig, str]:
+    """The primary, or the standby if one is configured and the primary cannot be reached, and why;
+    "" if there is no choice. Account and TLS are the same. Raises ServerUnreachableError: neither
+    answers; SourceError: the one that answers refuses the connection.
     """
     standby = config.standby
     if standby is None:
-        return ServerChoice(config, "")
-    primary_address, standby_address = addresses(config)
+        return config, ""
     try:
         _connect(config)
-        return ServerChoice(config, f"the primary {primary_address} answers")
+        return config, f"the primary {config.address} answers"
     except ServerUnreachableError as error:
         if error.setting == COMMAND_SETTING:
             raise  # which says nothing of the server
@@ -54,15 +38,14 @@ def choose_server(config: LiveSourceConfig) -> ServerChoice:
         _connect(other)
     except ServerUnreachableError as error:
         raise ServerUnreachableError(
-            f"neither {primary_address} nor its standby {standby_address} can be reached",
+            f"neither {config.address} nor its standby {standby.address} can be reached",
             setting="source.host, source.standby",
             got=f"{failure.got}; {error.got}",
             next_step=failure.next_step,
         ) from error
-    return ServerChoice(
-        other,
-        f"the primary {primary_address} cannot be reached ({failure.got}): the standby "
-        f"{standby_address}",
+    return other, (
+        f"the primary {config.address} cannot be reached ({failure.got}): the standby "
+        f"{standby.address}"
     )
 
 

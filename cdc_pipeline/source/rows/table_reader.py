@@ -287,8 +287,8 @@ class TableReader(ServerConnection):
 
     def close(self) -> None:
         """The view ends. May be called twice, and more may be read after it."""
-        self.in_view = False
-        self._drop()
+        super().close()
+        self.in_view = self._closed = False
 
 
 def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:

@@ -14,10 +14,10 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import QuarantineCount
+from cdc_pipeline.lake.run_notes import dump_error_file
 from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
 from cdc_pipeline.position.cursor import CursorEntry, CursorState, MemoryCursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.run.wiring import build_dump_errors
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX
 from cdc_pipeline.text.wording import duration, size
 from tests.operations.doctor.helpers import diagnosis, is_fine, only, pipeline, troubles
@@ -51,7 +51,9 @@ def test_k3_k4_what_a_source_remembers_is_examined(journals: Path, tmp_path: Pat
     write_cut(
         tmp_path / "lake", made.model_copy(update={"cursor": after, "quarantine": quarantine})
     )
-    build_dump_errors(config).write(DumpErrors().after(DamagedJournalError("a bad checksum")))
+    dump_error_file(LakePaths.of(config)).write(
+        DumpErrors().after(DamagedJournalError("a bad checksum"))
+    )
     found = diagnosis(config, areas=["state"])
     assert [one.what.partition(":")[0] for one in troubles(found, "cursor")] == [
         "the cursor and the last cut differ; the next run repairs that first",

@@ -27,7 +27,7 @@ from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.live.live import LiveSource
-from cdc_pipeline.source.live.standby import addresses, choose_server
+from cdc_pipeline.source.live.standby import choose_server
 from tests.servers import Flavor, Server
 from tests.support.live_source import (
     Event,
@@ -294,10 +294,10 @@ def test_p6_the_standby_answers_while_the_primary_does_not(start_server: StartSe
         password="cdc-Secret-1",  # type: ignore[arg-type]
         standby={"host": standby.host, "port": standby.port, "start": "latest"},  # type: ignore[arg-type]
     )
-    assert addresses(config) == (f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port}")
-    chosen = choose_server(config)
-    assert chosen.config.port == primary.port
-    assert chosen.reason == f"the primary 127.0.0.1:{primary.port} answers"
+    assert config.addresses == (f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port}")
+    chosen, reason = choose_server(config)
+    assert chosen.port == primary.port
+    assert reason == f"the primary 127.0.0.1:{primary.port} answers"
 
     # One that answers and refuses is a mistake to be told, not to be passed over.
     with pytest.raises(SourceError, match="refuses the account") as refused:
@@ -305,12 +305,12 @@ def test_p6_the_standby_answers_while_the_primary_does_not(start_server: StartSe
     assert not isinstance(refused.value, ServerUnreachableError)
 
     primary.kill()
-    chosen = choose_server(config)
-    assert chosen.config.port == standby.port
-    assert "cannot be reached" in chosen.reason
-    assert LiveSource(chosen.config, pipeline_name="shop").identity.server_id == standby.server_id
+    chosen, reason = choose_server(config)
+    assert chosen.port == standby.port
+    assert "cannot be reached" in reason
+    assert LiveSource(chosen, pipeline_name="shop").identity.server_id == standby.server_id
 
     standby.kill()
     with pytest.raises(ServerUnreachableError) as caught:
         choose_server(config)
-    assert all(address in str(caught.value) for address in addresses(config))
+    assert all(address in str(caught.value) for address in config.addresses)
