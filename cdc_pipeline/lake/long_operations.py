@@ -226,7 +226,7 @@ class OperationFolder:
         LakeStateError: the file is damaged.
         """
         for path in (self._state, self._remembered):
-            if storage_of(path).exists(path):
+            if path.exists():
                 return _read(Operation, path, source=self._source)
         return None
 
@@ -259,9 +259,9 @@ class OperationFolder:
         """Progress with a batch that was never recorded, before one without rows that were read
         gets its number.
         """
-        last, storage = self._last_number(), storage_of(self.paths.batches)
+        last = self._last_number()
         self._remove_progress(
-            lambda number: number > last and not storage.exists(self.paths.batch(number))
+            lambda number: number > last and not self.paths.batch(number).exists()
         )
 
     def _remove_progress(self, is_left: Callable[[int], bool]) -> None:
@@ -355,7 +355,7 @@ def is_appended(config: PipelineConfig, state: Operation, progress: Progress) ->
     Without the cut it was never finished, or long ago: the changelog's own rows decide.
     """
     paths, number = LakePaths.of(config), progress.batch_number
-    if number < 0 or not storage_of(paths.cut(number)).exists(paths.cut(number)):
+    if number < 0 or not paths.cut(number).exists():
         return False
     own = f" {state.operation_id}"
     notes = read_cut(paths, number).notes

@@ -227,7 +227,7 @@ def read_if_there(
     `parsed`; OSError: it cannot be read.
     """
     try:
-        text = storage_of(path).read(path).decode(errors="replace")
+        text = path.read_bytes().decode(errors="replace")
     except FileNotFoundError:
         return absent
     return parsed(text, path, parse, next_step=next_step)

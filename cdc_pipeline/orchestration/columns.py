@@ -131,17 +131,13 @@ def read_source_columns(config: PipelineConfig, tables: Sequence[str]) -> Source
     from cdc_pipeline.source.live.connection import ServerConnection
 
     names = [split_table_name(table) for table in tables]
-    pairs = ", ".join(["(%s, %s)"] * len(names))
     columns: dict[str, dict[str, SourceColumn]] = {}
     try:
         with closing(ServerConnection(config.source)) as server:
             rows = server.rows(
-                # The names are arguments.
-                "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, "  # noqa: S608
-                "COLUMN_NAME AS "
-                "column_name, COLUMN_TYPE AS column_type, COLUMN_COMMENT AS column_comment FROM "
-                f"information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({pairs})",
-                [part for name in names for part in name],
+                "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, COLUMN_COMMENT FROM "
+                "information_schema.COLUMNS WHERE (TABLE_SCHEMA, TABLE_NAME) IN %s",
+                (names,),
             )
     except (CdcError, StatementError):
         return {}

@@ -70,7 +70,7 @@ def probe_lake(paths: LakePaths) -> float:
             if (
                 not verbs.put_if_absent(file, b"1")
                 or verbs.put_if_absent(file, b"2")
-                or verbs.read(file) != b"1"
+                or file.read_bytes() != b"1"
             ):
                 raise SinkError(
                     "the lake accepts two writers at once",

@@ -362,7 +362,7 @@ class KeptJournals:
             for file in journal.files:
                 part = _part_of(file)
                 assert part is not None
-                stored = self._storage.read(self.folder / file)
+                stored = (self.folder / file).read_bytes()
                 if len(stored) < part.file_bytes:
                     raise self._shorter(journal, file, len(stored))
                 stream.write(stored[: part.file_bytes])

@@ -10,14 +10,13 @@ from cdc_pipeline.config.schema_policy import ShadowNames
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.text.table_names import (
+    SYSTEM_SCHEMAS,
     NameRule,
     TablePattern,
     TablePatterns,
     split_table_name,
     table_name,
 )
-
-SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
 
 def server_names(config: PipelineConfig) -> NameRule:

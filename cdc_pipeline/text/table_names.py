@@ -23,6 +23,8 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import Final
 
+SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
+
 
 class NameRule(IntEnum):
     """How a server compares names of schemas and tables: its lower_case_table_names.

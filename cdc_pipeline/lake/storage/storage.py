@@ -72,14 +72,6 @@ class Storage:
     created. Writes raise SinkError if the disk refuses: full, read-only, broken.
     """
 
-    def read(self, path: Path) -> bytes:
-        """The content. Raises FileNotFoundError."""
-        return path.read_bytes()
-
-    def exists(self, path: Path) -> bool:
-        """Whether there is a file, or a folder that holds one."""
-        return path.exists()
-
     def put_if_absent(self, path: Path, content: bytes) -> bool:
         """Write a new file; return False and change nothing if another one exists."""
         temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"

@@ -89,7 +89,7 @@ class BackfillLake:
     def made_by(self) -> str:
         """The id of the operation that fills the lake; "" if none does."""
         at = self._mark
-        return at.read_text(encoding="utf-8") if storage_of(at).exists(at) else ""
+        return at.read_text(encoding="utf-8") if at.exists() else ""
 
     def is_of(self, state: Operation) -> bool:
         return state.asked["into"] == self.path

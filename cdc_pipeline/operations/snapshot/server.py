@@ -74,7 +74,7 @@ class SnapshotSource:
         for name in names:
             with self.server.no_refusal():
                 rows = self.server.rows(
-                    "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM "
+                    "SELECT TABLE_ROWS, AVG_ROW_LENGTH AS average FROM "
                     "information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
                     split_table_name(name),
                 )

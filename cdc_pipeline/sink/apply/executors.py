@@ -74,7 +74,7 @@ def _answer(_task: str, *, token: Path) -> str:
     from cdc_pipeline.binlog.rows import rows  # noqa: F401  (with all that it needs)
 
     try:
-        text = storage_of(token).read(token).decode()
+        text = token.read_bytes().decode()
     except (OSError, CdcError):
         text = ""
     return f"{version.__version__}\n{text}"

@@ -61,7 +61,7 @@ def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
         else:
             file = vector_path(table, text)
             where = str(file)
-            content = _in_file(storage_of(file).read(file), int(vector["offset"]), size_bytes)
+            content = _in_file(file.read_bytes(), int(vector["offset"]), size_bytes)
         rows = bitmap_rows(content)
         if len(rows) != vector["cardinality"]:
             raise ValueError(f"{len(rows)} rows instead of {vector['cardinality']}")

@@ -296,7 +296,7 @@ def _file(paths: LakePaths) -> Path:
 
 def _read(file: Path) -> dict[str, str]:
     try:
-        seen_by_name = json.loads(storage_of(file).read(file))
+        seen_by_name = json.loads(file.read_bytes())
     except (OSError, ValueError):
         return {}
     return seen_by_name if isinstance(seen_by_name, dict) else {}

@@ -60,7 +60,7 @@ _PARQUET: Final = b"PAR1"
 def is_trusted(paths: LakePaths) -> bool:
     """Whether the machine has not restarted since commits that no cut names. On a disk."""
     try:
-        return storage_of(_mark(paths)).read(_mark(paths)).decode() == (boot_id() or None)
+        return _mark(paths).read_text(encoding="utf-8") == (boot_id() or None)
     except (FileNotFoundError, ValueError):
         return False
 
@@ -256,7 +256,7 @@ def set_back(table: Path, version: int) -> None:
     -1 removes the table: everything in its folder is of batches that no cut names.
     """
     if version < 0:
-        if storage_of(table).exists(table / LOG_FOLDER):
+        if (table / LOG_FOLDER).exists():
             _remove_log(table, version)
         remove_tree(table)
         storage_of(table).make_durable(table.parent)

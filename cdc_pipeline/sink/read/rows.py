@@ -291,11 +291,10 @@ def _rows_of(
 ) -> Iterator[pa.Table]:
     """The rows of a file that its vector does not mark, or those `chosen`."""
     file = path / unquote(add["path"])
-    storage = storage_of(file)
     content = (
-        pa.BufferReader(storage.read(file))
+        pa.BufferReader(file.read_bytes())
         if add["size"] <= _WHOLE_FILE_BYTES
-        else storage.arrow_source(file)
+        else storage_of(file).arrow_source(file)
     )
     listed_rows = _marks(path, add.get("deletionVector")) if chosen is None else chosen
     partition, begin = add["partitionValues"], 0

@@ -23,7 +23,6 @@ from typing import Final
 from cdc_pipeline.config.modes import MODES, is_keyless_mirror
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent
-from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -200,7 +199,7 @@ def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
         for name in (given.names if given else ())
         for at in files_of(side, name)
     }
-    there = [at for at in left - named if storage_of(at).exists(at)]
+    there = [at for at in left - named if at.exists()]
     for at in there:
         at.unlink()
     return len(there)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, StatementError
@@ -39,71 +39,42 @@ _CONSTRAINT: Final = re.compile(
 _CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
-@dataclass(frozen=True, slots=True)
-class Cascade:
-    """A foreign key whose cascades change `table` (``schema.table``) without a row event.
-
-    `parent` is quoted as the server writes it, `actions` are ``ON DELETE CASCADE ON UPDATE SET
-    NULL``; `definition` is the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on,
-    without actions; the parent with its database.
-    """
-
-    table: str
-    name: str
-    parent: str
-    actions: str
-    definition: str
-
-
-def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
-    """`tables` are ``schema.table``. Raises ServerUnreachableError, SourceError: no connection."""
-    if not tables or server.variables([_SWITCH]).get(_SWITCH, "").upper() == "OFF":
-        return []
-    cascades = []
-    for table in tables:
-        try:
-            created = server.rows(f"SHOW CREATE TABLE {quoted_table(table)}")
-        except StatementError:
-            continue
-        # A view has another column.
-        text = str(created[0].get("create table", "")) if created else ""
-        for match in _CONSTRAINT.finditer(text):
-            actions = match["actions"].strip()
-            if any(change in actions for change in _CHANGES):
-                cascades.append(
-                    Cascade(
-                        table, match["name"], match["parent"], actions, _with_database(match, table)
-                    )
-                )
-    return cascades
-
-
-def _with_database(match: re.Match[str], table: str) -> str:
-    """A parent without a database is one of the child's."""
-    definition, parent = match["definition"], match["parent"]
-    if "`.`" in parent:
-        return definition
-    database = quoted_name(split_table_name(table)[0])
-    return definition.replace(f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} (")
-
-
 def cascade_findings(server: ServerConnection, tables: Sequence[str]) -> list[Finding]:
-    """Of `unlogged_cascades`; raises as that."""
-    cascades = unlogged_cascades(server, tables)
-    can_log = cascades and _SWITCH in server.variables([_SWITCH])
-    switch = f"SET PERSIST_ONLY {_SWITCH} = OFF; and a restart, or: " if can_log else ""
+    """`tables` are ``schema.table``. Raises ServerUnreachableError, SourceError: no connection."""
+    switch = server.variables([_SWITCH]) if tables else {_SWITCH: "OFF"}
+    if switch.get(_SWITCH, "").upper() == "OFF":
+        return []
     return [
-        Finding(
-            CdcError(
-                f"{one.table} is changed by the server without a log entry when rows of "
-                f"{one.parent} are deleted or get another key (`{one.name}` {one.actions}): the "
-                "lake keeps those rows as they were",
-                expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
-                next_step=f"{switch}ALTER TABLE {quoted_table(one.table)} DROP FOREIGN KEY "
-                f"`{one.name}`; ALTER TABLE {quoted_table(one.table)} ADD CONSTRAINT `{one.name}` "
-                f"{one.definition};",
-            ),
-            "warning",
-        )
-        for one in cascades
+        _finding(match, table, can_log=bool(switch))
+        for table in tables
+        for match in _CONSTRAINT.finditer(_created(server, table))
+        if any(change in match["actions"] for change in _CHANGES)
     ]
+
+
+def _created(server: ServerConnection, table: str) -> str:
+    with suppress(StatementError):
+        rows = server.rows(f"SHOW CREATE TABLE {quoted_table(table)}")
+        return str(rows[0].get("create table", "")) if rows else ""  # a view has another column
+    return ""
+
+
+def _finding(match: re.Match[str], table: str, *, can_log: bool) -> Finding:
+    definition, parent, name = match["definition"], match["parent"], match["name"]
+    if "`.`" not in parent:  # it is of the child's database
+        database = quoted_name(split_table_name(table)[0])
+        definition = definition.replace(
+            f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} ("
+        )
+    switch = f"SET PERSIST_ONLY {_SWITCH} = OFF; and a restart, or: " if can_log else ""
+    return Finding(
+        CdcError(
+            f"{table} is changed by the server without a log entry when rows of {parent} are "
+            f"deleted or get another key (`{name}` {match['actions'].strip()}): the lake keeps "
+            "those rows as they were",
+            expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
+            next_step=f"{switch}ALTER TABLE {quoted_table(table)} DROP FOREIGN KEY `{name}`; "
+            f"ALTER TABLE {quoted_table(table)} ADD CONSTRAINT `{name}` {definition};",
+        ),
+        "warning",
+    )

@@ -53,36 +53,30 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
     databases = sorted({database for database, _ in names})
     if not databases:
         return Catalog()
-    marks = ", ".join(["%s"] * len(databases))
 
-    def rows(sql: str) -> list[AnswerRow]:
-        return [
-            row
-            for row in server.rows(sql, databases)
-            if (row.text("table_schema"), row.text("table_name")) in names
-        ]
+    def of_tables(rows: Sequence[AnswerRow]) -> list[AnswerRow]:
+        return [r for r in rows if (r.text("table_schema"), r.text("table_name")) in names]
 
-    columns = [
-        row
-        for row in column_rows(server, databases)
-        if (row.text("table_schema"), row.text("table_name")) in names
-    ]
-    keys = rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, INDEX_NAME AS index_name, "  # noqa: S608
-        "COLUMN_NAME AS column_name, INDEX_TYPE AS index_type "
-        "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA IN "
-        f"({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
+    columns = of_tables(column_rows(server, databases))
+    keys = of_tables(
+        server.rows(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, INDEX_TYPE "
+            "FROM information_schema.STATISTICS WHERE NON_UNIQUE = 0 AND TABLE_SCHEMA IN %s "
+            "ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX",
+            (databases,),
+        )
     )
-    tables = rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, "  # noqa: S608
-        "TABLE_TYPE AS table_type, ENGINE AS engine, TABLE_COLLATION AS collation, "
-        "TABLE_COMMENT AS table_comment "
-        f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
+    tables = of_tables(
+        server.rows(
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, TABLE_COLLATION AS collation, "
+            "TABLE_COMMENT FROM information_schema.TABLES WHERE TABLE_SCHEMA IN %s",
+            (databases,),
+        )
     )
     schemata = server.rows(
-        "SELECT SCHEMA_NAME AS table_schema, DEFAULT_CHARACTER_SET_NAME AS charset "  # noqa: S608
-        f"FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ({marks})",
-        databases,
+        "SELECT SCHEMA_NAME AS table_schema, DEFAULT_CHARACTER_SET_NAME AS charset "
+        "FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN %s",
+        (databases,),
     )
     server_catalog = catalog(
         columns=columns,
@@ -136,16 +130,12 @@ def _with_unique_key(
 
 def column_rows(server: ServerConnection, databases: Sequence[str]) -> Sequence[AnswerRow]:
     """By table, in the order of the columns. Raises ServerAnswerError: a name or a type is none."""
-    marks = ", ".join(["%s"] * len(databases))
     rows = server.rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME "  # noqa: S608
-        "AS column_name, "
-        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS "
-        "is_nullable, COLUMN_KEY AS column_key, GENERATION_EXPRESSION AS expression, EXTRA AS "
-        "extra, COLUMN_COMMENT AS column_comment "
-        f"FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) ORDER BY "
-        "TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
-        databases,
+        "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, "
+        "IS_NULLABLE, COLUMN_KEY, GENERATION_EXPRESSION AS expression, EXTRA, COLUMN_COMMENT FROM "
+        "information_schema.COLUMNS WHERE TABLE_SCHEMA IN %s "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        (databases,),
     )
     for row in rows:
         for name in _OF_A_COLUMN:

@@ -56,7 +56,7 @@ from cdc_pipeline.source.live.answers import (
     unexpected,
 )
 from cdc_pipeline.source.live.managed import ManagedService
-from cdc_pipeline.text.table_names import NameRule, table_name
+from cdc_pipeline.text.table_names import SYSTEM_SCHEMAS, NameRule, table_name
 
 Row = tuple[Any, ...]
 
@@ -70,7 +70,6 @@ _REPLICATION_STATEMENTS: Final = {
 _XAER_RMERR: Final = 1401  # without XA_RECOVER_ADMIN, whatever is prepared
 # What every query calls the names of tables and schemas in its answer.
 _TABLE_NAMES: Final = {"table_schema", "table_name"}
-SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
 # An encrypted journal has a header of this size before its events, which positions do not count.
 _ENCRYPTION_HEADER_BYTES: Final = 512
 
@@ -323,10 +322,9 @@ class ServerConnection:
 
     def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
         """By lower-case name, all for (); those that the server lacks are left out."""
-        marks = ", ".join(["%s"] * len(names))
-        only = f" WHERE Variable_name IN ({marks})" if names else ""
+        only = " WHERE Variable_name IN %s" if names else ""
         with self.no_refusal():
-            return self.pairs(f"SHOW GLOBAL VARIABLES{only}", names)
+            return self.pairs(f"SHOW GLOBAL VARIABLES{only}", (tuple(names),) if names else ())
 
     def pairs(self, sql: str, arguments: Sequence[object] = ()) -> dict[str, str]:
         names, rows = self.query(sql, arguments)
@@ -416,13 +414,10 @@ class ServerConnection:
         """Base tables as ``schema.table``, without the system schemas. Without SELECT on a table
         an account does not see it: fewer names, no error.
         """
-        marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
         rows = self.rows(
-            "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name "  # noqa: S608  (constants)
-            "FROM information_schema.TABLES "
-            f"WHERE TABLE_TYPE IN (%s, %s) AND TABLE_SCHEMA NOT IN ({marks}) "
-            "ORDER BY TABLE_SCHEMA, TABLE_NAME",
-            (*TABLE_TYPES, *SYSTEM_SCHEMAS),
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN %s "
+            "AND TABLE_SCHEMA NOT IN %s ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            (TABLE_TYPES, SYSTEM_SCHEMAS),
         )
         return [table_name(row.text("table_schema"), row.text("table_name")) for row in rows]
 

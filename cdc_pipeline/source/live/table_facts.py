@@ -17,8 +17,8 @@ from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.catalog import TABLE_TYPES, column_of
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.catalog import column_rows, is_of_key
-from cdc_pipeline.source.live.connection import SYSTEM_SCHEMAS, ServerConnection
-from cdc_pipeline.text.table_names import table_name
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.text.table_names import SYSTEM_SCHEMAS, table_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,13 @@ def read_table_facts(
     """Captured tables, views and sequences that the account can see, by name. Raises
     ServerUnreachableError, SourceError: no connection.
     """
-    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
     listed = [
         row
         for row in server.rows(
-            "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_TYPE AS kind, "  # noqa: S608
-            "ENGINE AS engine, CREATE_OPTIONS AS options, TABLE_ROWS AS table_rows, "
+            "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE, CREATE_OPTIONS, TABLE_ROWS, "
             "DATA_LENGTH + INDEX_LENGTH AS bytes FROM information_schema.TABLES "
-            f"WHERE TABLE_SCHEMA NOT IN ({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
-            SYSTEM_SCHEMAS,
+            "WHERE TABLE_SCHEMA NOT IN %s ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            (SYSTEM_SCHEMAS,),
         )
         if captured(row.text("table_schema"), row.text("table_name"))
     ]
@@ -101,9 +99,9 @@ def read_table_facts(
 def _facts(row: AnswerRow, columns: list[AnswerRow], *, is_mariadb: bool) -> TableFacts:
     return TableFacts(
         name=table_name(str(row["table_schema"]), str(row["table_name"])),
-        kind=row.text("kind"),
+        kind=row.text("table_type"),
         engine=row.optional_text("engine"),
-        is_partitioned="partitioned" in str(row["options"] or "").lower(),
+        is_partitioned="partitioned" in str(row["create_options"] or "").lower(),
         has_key=any(map(is_of_key, columns)),
         rows_estimated=row.optional_number("table_rows", -1),
         bytes_estimated=row.optional_number("bytes", -1),

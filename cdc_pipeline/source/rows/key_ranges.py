@@ -209,7 +209,7 @@ def _expression(column: Column) -> str:
 
 def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
     rows = reader.rows(
-        "SELECT COLUMN_NAME AS column_name, COLLATION_NAME AS collation "
+        "SELECT COLUMN_NAME, COLLATION_NAME AS collation "
         "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (schema.database, schema.table),
     )

@@ -48,7 +48,7 @@ class _StoredTables(MutableMapping[Path, MemoryTable]):
             names = storage_of(folder).names(folder / LOG)
             if not names:
                 raise KeyError(folder)
-            newest = storage_of(folder).read(folder / LOG / max(names))
+            newest = (folder / LOG / max(names)).read_bytes()
             commits: list[Commit] = pickle.loads(newest)
             self._read[folder] = MemoryTable(commits[-1].app_id, _Commits(folder, commits))
         return self._read[folder]

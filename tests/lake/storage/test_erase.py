@@ -26,7 +26,7 @@ def _holding(lake: Path) -> list[str]:
     """Files that hold the key, but for the bounds in logs."""
     found = []
     for file in storage_of(lake).files(lake):
-        content = b"" if "_delta_log" in file.parts else storage_of(file).read(file)
+        content = b"" if "_delta_log" in file.parts else file.read_bytes()
         if content and file.suffix == ".parquet":
             content += repr(pq.read_table(io.BytesIO(content)).to_pylist()).encode()
         if SECRET.encode() in content:

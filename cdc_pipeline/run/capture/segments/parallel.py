@@ -35,7 +35,6 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import BatchRecord, Note
-from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.commit import cursor_state
@@ -293,7 +292,7 @@ def _missing(record: BatchRecord, context: CaptureContext) -> str:
     lake = context.sink.paths.lake
     files = [file for target in record.targets for file in target.files] + [*record.quarantine]
     for file in files:
-        if not storage_of(lake / file.path).exists(lake / file.path):
+        if not (lake / file.path).exists():
             return file.path
     return ""
 
