@@ -67,6 +67,26 @@ class DecodedRows:
     def __len__(self) -> int:
         return len(self.op)
 
+    @property
+    def has_before(self) -> NDArray[np.bool_]:
+        """Which columns the image before has, (n, columns)."""
+        return self._bits(self.before_present)
+
+    @property
+    def has_after(self) -> NDArray[np.bool_]:
+        return self._bits(self.after_present)
+
+    @property
+    def has_value(self) -> NDArray[np.bool_]:
+        """Which values are known after the change: an update keeps what it lacks."""
+        kept = self.has_before & (self.op == UPDATE)[:, np.newaxis]
+        known: NDArray[np.bool_] = self.has_after | kept
+        return known
+
+    def _bits(self, bitmap: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        count = len(self.schema.columns)
+        return np.unpackbits(bitmap, axis=1, bitorder="little", count=count).astype(np.bool_)
+
     def part(self, first: int, stop: int) -> DecodedRows:
         """The changes [first, stop) without copying."""
         count = stop - first

@@ -91,6 +91,8 @@ class EventType(IntEnum):
 _T = EventType
 
 GTID_TYPES: Final = (_T.GTID, _T.GTID_TAGGED, _T.MARIADB_GTID)
+SET_TYPES: Final = (_T.PREVIOUS_GTIDS, _T.MARIADB_GTID_LIST)  # at the head of a journal
+CLOSING_TYPES: Final = (_T.ROTATE, _T.STOP)
 
 ROWS_TYPES: Final = frozenset(
     {

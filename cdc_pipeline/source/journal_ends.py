@@ -28,16 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import GTID_TYPES, EventType
+from cdc_pipeline.binlog.event_types import CLOSING_TYPES, GTID_TYPES, EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import DamagedJournalError, JournalMissingError
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
-from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, executed_set, parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.same_log import begin_again
 
-_CLOSING: Final = (EventType.ROTATE, EventType.STOP)
-_SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 _HEAD: Final = (
     EventType.FORMAT_DESCRIPTION,
     EventType.MARIADB_START_ENCRYPTION,
@@ -110,7 +108,7 @@ class JournalEndProof:
                 waiting = []
             if waiting or (
                 self._begins_journal(chunk)
-                and (self._last_type not in _CLOSING or self._missing_before(chunk))
+                and (self._last_type not in CLOSING_TYPES or self._missing_before(chunk))
             ):
                 waiting.append(chunk)
                 is_known, text = _head_set(chunk)
@@ -233,14 +231,17 @@ class _Executed:
 
     def __init__(self, before: str) -> None:
         self._before = before
-        self._head = ""
-        self._read: dict[str, list[NDArray[np.int64]]] = {}
+        self._read: list[dict[str, NDArray[np.int64]]] = []
         self._count = 0
         self._latest: dict[str, NDArray[np.int64]] = {}
         # Set of the journal's transactions except those in `_read` and `_latest`.
         self._folded: Any = None
         self._base: Any = None
         self._is_mariadb = False
+
+    @property
+    def _flavor(self) -> Flavor:
+        return "mariadb" if self._is_mariadb else "mysql"
 
     def add(self, chunk: Chunk) -> None:
         self._is_mariadb = chunk.journal_format.is_mariadb
@@ -254,11 +255,8 @@ class _Executed:
         latest = gtid.executed(chunk, int(rows[-1]), int(rows[-1]) + 1)
         for key in latest:
             numbers[key] = numbers[key][:-1]
-        for part in (self._latest, numbers):
-            for key, values in part.items():
-                if len(values):
-                    self._read.setdefault(key, []).append(values)
-                    self._count += len(values)
+        self._read += self._latest, numbers
+        self._count += len(rows)
         self._latest = latest
         if self._count > _FOLD_NUMBERS:
             self._fold()
@@ -266,7 +264,7 @@ class _Executed:
     def next_journal(self, *, is_mariadb: bool) -> None:
         self._is_mariadb = is_mariadb
         self._fold()
-        self._base = self._based().union(self._with_latest())
+        self._base = self._based().union(self._with(self._latest))
         self._folded = None
         self._latest = {}
 
@@ -278,9 +276,7 @@ class _Executed:
         """
         self._is_mariadb = is_mariadb
         self._fold()
-        read = self._state("") if self._folded is None else self._folded
-        if not last_is_open:
-            read = self._with_latest()
+        read = self._folded if last_is_open else self._with(self._latest)
         theirs = self._state(next_set)
         base = self._based()
         if isinstance(base, MariadbGtidSet):
@@ -297,31 +293,20 @@ class _Executed:
         return self._base
 
     def _state(self, text: str) -> Any:
-        parsed = parse_gtid_set(text, "mariadb" if self._is_mariadb else "mysql")
+        parsed = parse_gtid_set(text, self._flavor)
         return parsed.by_server() if isinstance(parsed, MariadbGtidSet) else parsed
 
     def _fold(self) -> None:
-        if self._folded is None:
-            self._folded = self._state("")
-        for key, parts in self._read.items():
-            self._folded = self._folded.add_many(key, np.concatenate(parts))
-        self._read, self._count = {}, 0
+        self._folded = self._with(*self._read)
+        self._read, self._count = [], 0
 
-    def _with_latest(self) -> Any:
-        joined = self._state("") if self._folded is None else self._folded
-        for key, values in self._latest.items():
-            joined = joined.add_many(key, values)
-        return joined
+    def _with(self, *numbers: dict[str, NDArray[np.int64]]) -> Any:
+        folded = self._state("") if self._folded is None else self._folded
+        return executed_set(*numbers, flavor=self._flavor, after=folded)
 
 
 def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
     """(whether the head of the chunk's journal is known, its set)."""
-    types = chunk.events["event_type"]
-    rows = np.flatnonzero(np.isin(types, _SETS))
-    if len(rows):
-        row = int(rows[0])
-        where = int(chunk.events["offset"][row])
-        return True, gtid.previous_set(
-            chunk.body(row), int(types[row]), journal=chunk.journal, offset=where
-        )
-    return bool(np.any(~np.isin(types, _HEAD))), None
+    text = gtid.listed_set(chunk)
+    has_more = ~np.isin(chunk.events["event_type"], _HEAD)
+    return text is not None or bool(np.any(has_more)), text

@@ -96,7 +96,7 @@ class _Keys:
 def _images_of(rows: DecodedRows, columns: Sequence[int]) -> tuple[list[pa.Array], list[pa.Array]]:
     """Columns before and after; a partial image lacks what did not change."""
     before = [rows.before.column(column) for column in columns]
-    has_value = _bits(rows, rows.after_present)
+    has_value = rows.has_after
     after = [
         pc.if_else(pa.array(has_value[:, column]), rows.after.column(column), old)
         for column, old in zip(columns, before, strict=True)
@@ -170,7 +170,7 @@ def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:
     """With values of the image before where a row that enters lacks those after. Raises
     IncompleteRowsError: neither image has one, as the row that is left out had it.
     """
-    before, after = (_bits(rows, present) for present in (rows.before_present, rows.after_present))
+    before, after = rows.has_before, rows.has_after
     lacking = int((~(before | after)[enters]).any(axis=1).sum())
     if lacking:
         raise IncompleteRowsError(
@@ -192,11 +192,6 @@ def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:
         after=pa.RecordBatch.from_arrays(columns, schema=rows.after.schema),
         after_present=present.astype(np.uint8),
     )
-
-
-def _bits(rows: DecodedRows, present: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    count = len(rows.schema.columns)
-    return np.unpackbits(present, axis=1, bitorder="little", count=count).astype(bool)
 
 
 def _without_images(

@@ -23,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.config.expressions import read_expression
@@ -161,13 +161,9 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
     else:
         reads = {name for _, text in rule.expressions for name in read_expression(text).reads}
         needed = [at for at, name in enumerate(names) if name in reads]
-    is_present = _bits(rows.before_present, len(names)) & (rows.op == UPDATE)[:, np.newaxis]
-    is_present |= _bits(rows.after_present, len(names))
-    lacking = (~is_present & (rows.op != DELETE)[:, np.newaxis])[:, needed]
+    lacking = (~rows.has_value & (rows.op != DELETE)[:, np.newaxis])[:, needed]
     if both_images:
-        lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[
-            :, needed
-        ]
+        lacking |= (~rows.has_before & (rows.op != INSERT)[:, np.newaxis])[:, needed]
     if not lacking.any():
         return
     lacks = sorted({names[needed[at]] for at in np.flatnonzero(lacking.any(axis=0)).tolist()})
@@ -253,7 +249,3 @@ def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.if_else(pa.array(there), array, pa.scalar(None, array.type))
-
-
-def _bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)

@@ -23,6 +23,7 @@ from cdc_pipeline.binlog.event_types import (
     FLAG_COMMIT_ALTER,
     FLAG_ROLLBACK_ALTER,
     GTID_TYPES,
+    SET_TYPES,
     EventType,
     event_name,
 )
@@ -221,12 +222,17 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     return {found.keys[index]: found.numbers[events[index]] for index in in_order}
 
 
-def extend(known: dict[str, list[NDArray[np.int64]]], later: dict[str, NDArray[np.int64]]) -> None:
-    """Add what was `executed` later; the key of the last event comes last."""
-    for key, numbers in later.items():
-        parts = known.pop(key, [])
-        parts.append(numbers)
-        known[key] = parts
+def listed_set(chunk: Chunk) -> str | None:
+    """The set at the head of the chunk's journal, if the chunk has it. Raises as `previous_set`."""
+    for row in np.flatnonzero(np.isin(chunk.events["event_type"], SET_TYPES)).tolist():
+        event = chunk.events[row]
+        return previous_set(
+            chunk.body(row),
+            int(event["event_type"]),
+            journal=chunk.journal,
+            offset=int(event["offset"]),
+        )
+    return None
 
 
 def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE
-from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.event_types import SET_TYPES, EventType, event_name
 from cdc_pipeline.binlog.events import gtid, rotate
 from cdc_pipeline.operations.inspect.change_log import Changes, LogPiece
 from cdc_pipeline.operations.inspect.inputs import STDIN, FileChunk, shown_name
@@ -30,7 +30,6 @@ ENDS_OPEN: Final = "no end mark"
 
 # By number: the last event may be of an unknown, ignorable type.
 _ENDS: Final = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}
-_SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class SummaryBuilder:
             info.ends = _ENDS.get(last_type) or (
                 ENDS_IN_USE if journal_format.in_use else ENDS_OPEN
             )
-            marks = np.isin(events["event_type"], (*_SETS, EventType.ROTATE))
+            marks = np.isin(events["event_type"], (*SET_TYPES, EventType.ROTATE))
             for row in np.flatnonzero(marks).tolist():
                 kind, offset = int(events["event_type"][row]), int(events["offset"][row])
                 body = bytes(chunk.body(row))

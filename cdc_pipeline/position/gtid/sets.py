@@ -10,7 +10,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,10 +74,14 @@ def parse_gtid_set(text: str, flavor: Flavor) -> GtidSet:
     return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
 
 
-def executed_set(executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> GtidSet:
-    """`executed`: numbers by key. PositionError: a key does not belong to this flavor."""
-    gtid_set = parse_gtid_set("", flavor)
-    for key, numbers in executed.items():
+def executed_set(
+    *executed: Mapping[str, NDArray[np.int64]], flavor: Flavor, after: str | GtidSet = ""
+) -> GtidSet:
+    """With numbers by key, one after the other, behind the set `after`. PositionError: a key does
+    not belong to this flavor.
+    """
+    gtid_set = parse_gtid_set(after, flavor) if isinstance(after, str) else after
+    for key, numbers in chain.from_iterable(numbers.items() for numbers in executed):
         gtid_set = gtid_set.add_many(key, numbers)
     return gtid_set
 

@@ -202,9 +202,8 @@ def _read_to(source: Log, wanted: Position) -> _Read:
             executed = _listed(chunk, flavor) or executed
             rows = int(np.searchsorted(chunk.events["offset"], wanted.offset))
             grouping.apply(replace(chunk, events=chunk.events[:rows]))
-            for key, numbers in gtid.executed(chunk, 0, rows).items():
-                executed = parse_gtid_set("", flavor) if executed is None else executed
-                executed = executed.add_many(key, numbers)
+            if numbers := gtid.executed(chunk, 0, rows):
+                executed = executed_set(numbers, flavor=flavor, after=executed or "")
             here = chunk.events[min(rows, len(chunk.events) - 1)]
             position = replace(
                 position,
@@ -220,20 +219,10 @@ def _read_to(source: Log, wanted: Position) -> _Read:
 
 def _listed(chunk: Chunk, flavor: Flavor) -> GtidSet | None:
     """The set at the head of the journal, if the chunk contains it."""
-    from cdc_pipeline.binlog.event_types import EventType
     from cdc_pipeline.binlog.events import gtid
 
-    types = chunk.events["event_type"]
-    found: GtidSet | None = None
-    for row in np.flatnonzero(
-        (types == EventType.PREVIOUS_GTIDS) | (types == EventType.MARIADB_GTID_LIST)
-    ):
-        where = int(chunk.events["offset"][row])
-        text = gtid.previous_set(
-            chunk.body(int(row)), int(types[row]), journal=chunk.journal, offset=where
-        )
-        found = parse_gtid_set(text, flavor)
-    return found
+    text = gtid.listed_set(chunk)
+    return None if text is None else parse_gtid_set(text, flavor)
 
 
 def search_by_time(
@@ -333,14 +322,14 @@ def locate_gtid_set(
     start: Position | None = None
     for chunk in chunks:
         starts = grouping.apply(chunk).starts
-        whole: Any = executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor)
+        whole: Any = executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor=flavor)
         if start is None and skip.contains(whole):
             known = known.union(whole)
             continue
         # Examine single transactions only in a chunk that has both kinds.
         is_mixed = start is None or bool(whole.subtract(whole.subtract(skip)))
         for row in starts.tolist() if is_mixed else ():
-            one: Any = executed_set(gtid.executed(chunk, row, row + 1), flavor)
+            one: Any = executed_set(gtid.executed(chunk, row, row + 1), flavor=flavor)
             if not one:
                 continue
             if not skip.contains(one):

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import event_name
-from cdc_pipeline.binlog.events.gtid import executed, extend
+from cdc_pipeline.binlog.events.gtid import executed
 from cdc_pipeline.binlog.framing.framing import unknown_types
 from cdc_pipeline.lake.records import Interval
-from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.gtid.sets import executed_set, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, LoggedEvent, LoggedTransaction, Position
 from cdc_pipeline.position.start.lookup import place_of
 from cdc_pipeline.position.start.same_log import last_gtid, last_logged_event
@@ -30,8 +30,9 @@ class Progress:
         self.source_time_us = -1
         self._ack_position: Position | None = None
         self._keeps_gtids = keeps_gtids
+        self._flavor = flavor
         self._gtids = parse_gtid_set(start.gtid_set, flavor)
-        self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
+        self._open_gtids: list[dict[str, NDArray[np.int64]]] = []
         self.batch_start = start
         self._last_event: tuple[str, LoggedEvent | None] = (start.journal, start.last_event)
         self._last_transaction = start.last_transaction
@@ -57,11 +58,10 @@ class Progress:
             for event_type, number in unknown_types(events["event_type"]).items():
                 self._ignorable[event_name(event_type)] += number
             self._last_gtid = last_gtid(piece) or self._last_gtid
-            extend(self._open_gtids, executed(piece.chunk, piece.first, piece.stop))
+            self._open_gtids.append(executed(piece.chunk, piece.first, piece.stop))
             if piece.kind is SliceKind.OPEN_PIECE:
                 continue
-            for key, parts in self._open_gtids.items():
-                self._gtids = self._gtids.add_many(key, np.concatenate(parts))
+            self._gtids = executed_set(*self._open_gtids, flavor=self._flavor, after=self._gtids)
             self._open_gtids.clear()
             inside = events["tx_offset"] >= 0
             self.count("transactions_seen", len(np.unique(events["tx_offset"][inside])))

@@ -366,11 +366,7 @@ def _unlogged(
     change.
     """
     columns = decoded.schema.columns
-
-    def bits(present: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        return np.unpackbits(present, axis=1, bitorder="little", count=len(columns)).astype(bool)
-
-    before, after = bits(decoded.before_present), bits(decoded.after_present)
+    before, after = decoded.has_before, decoded.has_after
     key = np.zeros(len(columns), bool)
     key[list(decoded.schema.primary_key)] = True
     more_than_key = key.any() & (before & ~key).any(axis=1)

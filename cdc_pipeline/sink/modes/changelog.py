@@ -44,7 +44,6 @@ from cdc_pipeline.sink.modes.expand import (
     TS_TYPE,
     UPDATE,
     StagedRows,
-    bits,
     check_fit,
     filled,
     with_after_bit,
@@ -154,8 +153,7 @@ def _expand_changes(
     inserted, updated, deleted = (
         rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE)
     )
-    before_present = bits(rows.before_present, len(names))
-    present = bits(rows.after_present, len(names))
+    before_present, present = rows.has_before, rows.has_after
     taken = before_present & ~present & ~inserted[:, np.newaxis]
     plain = filled(rows.after, rows.before, taken)
     absent = before_absent = pa.nulls(len(rows), _NAMES_TYPE)

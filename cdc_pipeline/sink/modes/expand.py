@@ -97,7 +97,8 @@ def expand(
     before, after = rows.before, rows.after
     present = before_present = np.ones((len(rows), len(names)), dtype=np.bool_)
     if not rows.all_present:
-        present, before_present, from_before = _presence(rows)
+        present, before_present = rows.has_value, rows.has_before
+        from_before = present & ~rows.has_after
         after = filled(after, before, from_before)
         _check_key(rows, key, present, before_present)
 
@@ -176,11 +177,6 @@ def with_after_bit(seq: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
 
 
-def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
-    """As booleans (n, count)."""
-    return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
-
-
 def filled(
     after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]
 ) -> pa.RecordBatch:
@@ -199,8 +195,7 @@ def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
     key () is all columns. Raises StagingError.
     """
     if not rows.all_present:
-        present, before_present, _ = _presence(rows)
-        _check_key(rows, key, present, before_present)
+        _check_key(rows, key, rows.has_value, rows.has_before)
 
 
 def _check_key(
@@ -226,16 +221,6 @@ def _check_key(
             "sessions, and start after them; or give the target's rule another "
             "name, and the primary key as its key",
         )
-
-
-def _presence(rows: DecodedRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n, columns): values known after the change; in the image before it; known only from there,
-    since an update keeps what it lacks.
-    """
-    count = len(rows.schema.columns)
-    after, before = bits(rows.after_present, count), bits(rows.before_present, count)
-    from_before = before & ~after & (rows.op == changes.UPDATE)[:, np.newaxis]
-    return after | from_before, before, from_before
 
 
 def _key_differs(

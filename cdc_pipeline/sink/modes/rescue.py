@@ -31,7 +31,6 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.sink.modes.expand import bits
 from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, RESCUED, RESCUED_COLUMN
 from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
 
@@ -73,7 +72,7 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
     """
     if rows.all_present or len(known) < 2:
         return
-    there = _present(rows, known)
+    there = _of_known(rows.has_value, rows, known)
     odd = there.any(axis=1) & ~there.all(axis=1) & (rows.op != DELETE)
     if odd.any():
         raise IncompleteRowsError(
@@ -111,8 +110,8 @@ def with_rescued(
     before_has: NDArray[np.bool_] | None = None
     after_has: NDArray[np.bool_] | None = None
     if not rows.all_present and known and not MODES[mode].rows_are_changes:
-        before_has = np.all(_bits(rows.before_present, rows, known), axis=1)
-        after_has = np.all(_present(rows, known), axis=1)
+        before_has = np.all(_of_known(rows.has_before, rows, known), axis=1)
+        after_has = np.all(_of_known(rows.has_value, rows, known), axis=1)
     return replace(
         rows,
         schema=schema,
@@ -134,23 +133,15 @@ def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
     return rows.op[value.row] == UPDATE and not held[value.column // 8] >> value.column % 8 & 1
 
 
-def _bits(
-    bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]
+def _of_known(
+    there: NDArray[np.bool_], rows: DecodedRows, known: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Which of the columns an image holds, (n, known); none that the rows lack."""
+    """(n, known) of (n, columns); none that the rows lack."""
     names = rows.schema.column_names
-    there = bits(bitmap, len(names))
     none = np.zeros(len(rows), np.bool_)
     return np.stack(
         [there[:, names.index(name)] if name in names else none for name in sorted(known)], axis=1
     )
-
-
-def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
-    """(n, known): columns whose value after the change is known; what an update lacks stays."""
-    before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
-    present: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
-    return present
 
 
 def _with_bit(

@@ -20,16 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, Chunks
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import CLOSING_TYPES
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
-from cdc_pipeline.position.gtid.sets import parse_gtid_set, parse_mariadb
+from cdc_pipeline.position.gtid.sets import executed_set, parse_gtid_set, parse_mariadb
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.position.start.lookup import place_of
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.files import (
     JournalHead,
@@ -174,7 +175,7 @@ class ArchiveSource(Source):
             unpacked_bytes_max=self._unpacked_bytes_max,
         ):
             last_type = int(chunk.events["event_type"][-1])
-        return last_type in (EventType.ROTATE, EventType.STOP)
+        return last_type in CLOSING_TYPES
 
     def close(self) -> None:
         self._closed.set()
@@ -257,10 +258,10 @@ def scan(
     file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX
 ) -> JournalScan:
     """Read a journal to its end, or to its first fault."""
-    transactions = TransactionPass()
-    arrays: dict[str, list[NDArray[np.int64]]] = {}
-    open_found: dict[str, list[NDArray[np.int64]]] = {}
-    offset, timestamp_s, server_id = 4, 0, 0
+    transactions, flavor = TransactionPass(), _flavor_of(head)
+    executed = parse_gtid_set(preceding_set(head), flavor)
+    opened: list[dict[str, NDArray[np.int64]]] = []  # executed by what is not whole yet
+    end = Position(file.name, journal_created_s=head.journal_format.created_s)
     failure: CdcError | None = None
     try:
         for chunk in read_journal(file, unpacked_bytes_max=unpacked_bytes_max):
@@ -268,28 +269,16 @@ def scan(
             boundaries = grouped.bounds.boundaries
             whole = int(boundaries[-1]) if len(boundaries) else 0
             if whole:
-                gtid.extend(arrays, {key: np.concatenate(open_found[key]) for key in open_found})
-                open_found = {}
-                last = chunk.events[whole - 1]
-                offset = int(last["next_offset"])
-                timestamp_s = int(last["timestamp_s"])
-                server_id = int(last["server_id"])
-            for target, first, stop in ((arrays, 0, whole), (open_found, whole, grouped.rows)):
-                gtid.extend(target, gtid.executed(chunk, first, stop))
+                numbers = gtid.executed(chunk, 0, whole)
+                executed = executed_set(*opened, numbers, flavor=flavor, after=executed)
+                opened = []
+                end = place_of(chunk, whole - 1, "next_offset")
+            opened.append(gtid.executed(chunk, whole, grouped.rows))
             if grouped.error is not None:
                 raise grouped.error
     except CdcError as error:
         failure = error
-    numbers = {key: np.concatenate(parts) for key, parts in arrays.items()}
-    end = Position(
-        file.name,
-        offset,
-        timestamp_s=timestamp_s,
-        server_id=server_id,
-        gtid_set=_executed_text(head, numbers),
-        journal_created_s=head.journal_format.created_s,
-    )
-    return JournalScan(end, failure)
+    return JournalScan(replace(end, gtid_set=str(executed)), failure)
 
 
 def preceding_set(head: JournalHead) -> str:
@@ -298,10 +287,3 @@ def preceding_set(head: JournalHead) -> str:
     """
     text = head.previous_set or ""
     return str(parse_mariadb(text).position()) if head.journal_format.is_mariadb else text
-
-
-def _executed_text(head: JournalHead, numbers: dict[str, NDArray[np.int64]]) -> str:
-    executed = parse_gtid_set(preceding_set(head), _flavor_of(head))
-    for key, values in numbers.items():
-        executed = executed.add_many(key, values)
-    return str(executed)

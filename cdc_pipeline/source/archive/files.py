@@ -24,6 +24,7 @@ from cdc_pipeline.binlog.event_types import (
     ENCRYPTED_MAGIC,
     HEADER_BYTES,
     MAGIC,
+    SET_TYPES,
     EventType,
     event_name,
 )
@@ -51,10 +52,9 @@ from cdc_pipeline.errors import (
 _NAME: Final = re.compile(r"(?P<base>.+)\.\d{6,}")
 # As MariaDB 12.3 names the files of `binlog_storage_engine=innodb`.
 _INNODB_NAME: Final = re.compile(r".+-\d{6,}\.ibb")
-_SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
 _FIRST_BYTES: Final = 64 << 10
 _HEAD_TYPES: Final = (
-    *_SETS,
+    *SET_TYPES,
     EventType.MARIADB_START_ENCRYPTION,
     EventType.MARIADB_BINLOG_CHECKPOINT,
 )
@@ -232,7 +232,7 @@ def read_head(file: Path) -> JournalHead:
                 raise encrypted_journal(
                     file.name, offset, expected="events in plain", got=event_name(start[4])
                 )
-            if header.event_type in _SETS:
+            if header.event_type in SET_TYPES:
                 body = event[HEADER_BYTES : len(event) - journal_format.checksum_bytes]
                 previous_set = gtid.previous_set(
                     body, header.event_type, journal=file.name, offset=offset

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, Chunks
-from cdc_pipeline.binlog.event_types import MAGIC, EventType
+from cdc_pipeline.binlog.event_types import CLOSING_TYPES, MAGIC
 from cdc_pipeline.binlog.framing.packets_kernel import copy_events
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SinkError, UnsupportedEventError
@@ -39,7 +39,6 @@ from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, place_named
 
 WRITE_BYTES: Final = 16 << 20
-_CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _log = logging.getLogger(__name__)
 
 # Receives each chunk with the packets that it came in.
@@ -195,7 +194,7 @@ class JournalKeeper:
                 at += size
         if writer.buffered_bytes >= WRITE_BYTES:
             writer.flush()
-        writer.is_closed = int(events["event_type"][-1]) in _CLOSING
+        writer.is_closed = int(events["event_type"][-1]) in CLOSING_TYPES
 
     def _turn_to(self, chunk: Chunk) -> _Writer:
         created_s, name = chunk.journal_format.created_s, chunk.journal

@@ -306,6 +306,6 @@ def test_flavors_are_never_compared() -> None:
 
 def test_executed_transactions_are_a_set() -> None:
     executed = {A: np.array([4, 5]), f"{A}:t": np.array([1])}
-    assert str(executed_set(executed, "mysql")) == f"{A}:4-5:t:1"
+    assert str(executed_set(executed, flavor="mysql")) == f"{A}:4-5:t:1"
     with pytest.raises(PositionError):
-        executed_set({"": np.array([1])}, "mysql")
+        executed_set({"": np.array([1])}, flavor="mysql")

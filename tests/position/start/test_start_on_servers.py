@@ -93,7 +93,9 @@ def _with(gtid_set: str, chunk: Chunk, flavor: Flavor) -> str:
     from cdc_pipeline.binlog.events import gtid
 
     before: Any = parse_gtid_set(gtid_set, flavor)
-    return str(before.union(executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor)))
+    return str(
+        before.union(executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor=flavor))
+    )
 
 
 def insert(server: Server, rows: int = 2) -> None:

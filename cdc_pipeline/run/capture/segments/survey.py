@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import CLOSING_TYPES
 from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.events.xa import parse_prepare
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
@@ -34,7 +34,6 @@ from cdc_pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import NameRule
 
 SEGMENT_BYTES: Final = 64 << 20
-_CLOSING: Final = (EventType.ROTATE, EventType.STOP)
 _XA_ENDS: Final = (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK)
 _DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE)
 
@@ -154,7 +153,7 @@ class _Surveyor:
                 self._open.append((boundary[0], int(events["tx_offset"][row]), boundary[1]))
                 self._close(chunk, row)
         self._last_type = int(events["event_type"][-1])
-        closing = self._last_type in _CLOSING
+        closing = self._last_type in CLOSING_TYPES
         self._end = int(events["offset" if closing else "next_offset"][-1])
 
     def found(self, journal: str, *, created_s: int) -> JournalSurvey:
@@ -167,7 +166,7 @@ class _Surveyor:
             start=self._start,
             end=end,
             created_s=created_s,
-            is_closed=self._last_type in _CLOSING and open_offset < 0,
+            is_closed=self._last_type in CLOSING_TYPES and open_offset < 0,
             alone=tuple(self._groups["alone"]),
             prepared=tuple(self._groups["prepared"]),
             ended=tuple(self._groups["ended"]),
