@@ -86,9 +86,13 @@ def sentence(table: str, suspended: Suspension) -> str:
     return f"{table} is suspended at {suspended.position}: {suspended.cause}"
 
 
+def snapshot_command(source: str, table: str) -> str:
+    """That takes a table's snapshot again, whatever has become of it."""
+    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
+
+
 def new_snapshot(source: str, table: str) -> str:
-    """The command that takes a table's snapshot again, whatever has become of it."""
-    return f"`cdc-pipeline snapshot {source} --table {quote(table)}`"
+    return f"`{snapshot_command(source, table)}`"
 
 
 def way_out(table: str, suspended: Suspension, *, source: str) -> str:

@@ -24,9 +24,10 @@ from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TableProof, proof_file, runs_of_a_pass
 from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.lake.suspensions import snapshot_command
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, Suspension
 from cdc_pipeline.position.failback import Consumer
-from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_needed, why_parted
+from cdc_pipeline.run.plan.needs_snapshot import why_needed, why_parted
 from cdc_pipeline.run.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.run.report import needed_position, quarantined
 

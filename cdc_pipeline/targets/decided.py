@@ -24,6 +24,7 @@ from typing import Final
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.schema.ddl.statement import CREATES, Statement, StatementKind
 from cdc_pipeline.schema.evolution.statement_context import (
     Arrival,
@@ -438,8 +439,7 @@ def _content_unknown(
         expected=f"a table that was captured completely as {came_from}, by the same rule "
         f"as {name}, into its own target that continues, and no history of "
         "another table under this name",
-        next_step=f"take a snapshot of the table: `cdc-pipeline snapshot {targets.config.name} "
-        f"--table {name}`",
+        next_step=f"take a snapshot of the table: {new_snapshot(targets.config.name, name)}",
     )
 
 

@@ -65,12 +65,9 @@ TRIED: Final[dict[str, str]] = {
         "operations/snapshot/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
     "lake/long_operations.py::_read": _REBUILT,
-    "lake/suspensions.py::new_snapshot": (
+    "lake/suspensions.py::snapshot_command": (
         "cli/test_damaged_tables.py::"
         "test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"
-    ),
-    "run/plan/needs_snapshot.py::snapshot_command": (
-        "operations/snapshot/test_snapshot.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
     "operations/verify/rolling.py::_Run._repair": (
         "operations/verify/test_rolling.py::"
@@ -116,9 +113,6 @@ SEEN: Final[dict[str, str]] = {
     "targets/known_tables.py::saved_sources": (
         "orchestration/test_live_source.py::"
         "test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run"
-    ),
-    "targets/decided.py::_content_unknown": (
-        "a load of a suspended table, as `way_out` names it too"
     ),
     "run/capture/suspension.py::suspended_error": "an examination",
     "run/plan/unmatched.py::nothing_matched": ("a load that may follow when the pattern is right"),

@@ -51,7 +51,7 @@ from cdc_pipeline.operations.verify.table import RoundsResult, TableComparison
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_snapshot import snapshot_command, why_parted
+from cdc_pipeline.run.plan.needs_snapshot import why_parted
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.read.rows import SMALL_BYTES
@@ -387,8 +387,8 @@ def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = Fal
         return "not created yet"
     parted = why_parted(config, state)
     if parted and state.origin is not None:
-        command = snapshot_command(config.name, state.origin[0])
-        return f"{parted}: take its snapshot with `{command}`"
+        command = new_snapshot(config.name, state.origin[0])
+        return f"{parted}: take its snapshot with {command}"
     sources = {source: of for source, of in table.spec.sources_of(name).items() if not of.gone}
     if not sources:
         return (

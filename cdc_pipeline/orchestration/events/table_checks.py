@@ -21,7 +21,7 @@ from cdc_pipeline.clock import now_us, time_of
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TableProof, proof_file
-from cdc_pipeline.lake.suspensions import is_retryable
+from cdc_pipeline.lake.suspensions import is_retryable, snapshot_command
 from cdc_pipeline.orchestration.metadata import Metadata, suspended_entry
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import Suspension
@@ -68,7 +68,7 @@ def command_of(config: PipelineConfig, table: str, held: Suspension) -> str:
     if is_retryable(held):
         return f"cdc-pipeline run {config.name} --table {quote(table)}"
     if isinstance(config.source, LiveSourceConfig):
-        return f"cdc-pipeline snapshot {config.name} --table {quote(table)}"
+        return snapshot_command(config.name, table)
     return f"cdc-pipeline backfill {config.name} --table {quote(table)} --rebuild"
 
 

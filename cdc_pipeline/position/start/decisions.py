@@ -62,84 +62,63 @@ from cdc_pipeline.position.start.same_log import (
 )
 
 
-def configured_gtid_set(context: StartContext) -> StartDecision:
-    start = context.configured
-    assert isinstance(start, GtidConfig)
-    position = after_gtid_set(context.source, start.gtid_set, setting="start.gtid_set")
-    return StartDecision(
-        position,
-        (f"the configuration starts after the GTID set {position.gtid_set}",),
-        by_offset=False,
-    )
+def configured(context: StartContext) -> StartDecision:
+    """Of a run without a cursor (SPEC P3, P4, P8)."""
+    source, says = context.source, "the configuration starts"
+    match context.configured:
+        case None:
+            what = "the standby without a configured start"
+            unset = (
+                "the primary's start is meaningless on the standby, and source.standby.start is not"
+            )
+            decision = _at_end(context, f"{unset} set: the end of its log")
+        case GtidConfig(gtid_set=gtid_set):
+            position = after_gtid_set(source, gtid_set, setting="start.gtid_set")
+            reason = f"{says} after the GTID set {position.gtid_set}"
+            what = "the configured GTID set"
+            decision = StartDecision(position, (reason,), by_offset=False)
+        case PositionConfig(journal=journal, offset=offset):
+            wanted = Position(journal, offset)
+            what = "the configured journal and offset"
+            decision = _completed(context, wanted, f"{says} at {wanted}")
+        case TimeConfig(journal=str(journal)) as start:
+            what, decision = "the configured time in one journal", _at_time(context, start, journal)
+        case TimeConfig() as start:
+            what, decision = "the configured time", _at_time(context, start, "")
+        case "earliest":
+            position = with_created(source, source.earliest_position())
+            what = "the oldest journal"
+            decision = StartDecision(position, (f"{says} at the earliest journal: {position}",))
+        case _:
+            what = "the end of the log"
+            decision = _at_end(context, f"{says} at the end of the log")
+    return replace(decision, reasons=(f"there is no cursor: {what}", *decision.reasons))
 
 
-def configured_offset(context: StartContext) -> StartDecision:
-    start = context.configured
-    assert isinstance(start, PositionConfig)
-    wanted = Position(start.journal, start.offset)
-    return _completed(context, wanted, f"the configuration starts at {wanted}")
-
-
-def configured_time_in_journal(context: StartContext) -> StartDecision:
-    start = context.configured
-    assert isinstance(start, TimeConfig)
-    assert start.journal is not None
-    head = Position(start.journal)
-    context.source.validate_position(head)
-    position = search_by_time(
-        context.source, t_us=microseconds_of(start.time), end=context.end, journal=start.journal
-    )
-    what = f"the configuration starts at {start.time.isoformat()} in {start.journal}"
-    if position is None:
-        return _completed(
-            context,
-            head,
-            f"{what}: the journal has no commit at or after it, so all of the journal is read",
-        )
-    return _completed(context, position, f"{what}: found at {position}")
-
-
-def configured_time(context: StartContext) -> StartDecision:
-    start = context.configured
-    assert isinstance(start, TimeConfig)
-    position = search_by_time(context.source, t_us=microseconds_of(start.time), end=context.end)
+def _at_time(context: StartContext, start: TimeConfig, journal: str) -> StartDecision:
+    """In one journal (P4), or anywhere."""
+    source, t_us = context.source, microseconds_of(start.time)
     what = f"the configuration starts at {start.time.isoformat()}"
+    if journal:
+        what = f"{what} in {journal}"
+        source.validate_position(Position(journal))
+    position = search_by_time(source, t_us=t_us, end=context.end, journal=journal)
+    if position is None and journal:
+        none = "the journal has no commit at or after it, so all of the journal is read"
+        return _completed(context, Position(journal), f"{what}: {none}")
     if position is None:
-        return _at_end(
-            context,
-            f"{what}: there is no commit at or after it, so reading starts at the end of the log",
-        )
+        none = "there is no commit at or after it, so reading starts at the end of the log"
+        return _at_end(context, f"{what}: {none}")
     decision = _completed(context, position, f"{what}: found at {position}")
-    oldest = context.source.journals()[0].journal
-    start_us = microseconds_of(start.time)
-    if position.journal == oldest and (
-        context.source.journal_created_s(oldest) * SECOND_US > start_us
-    ):
-        late = (
-            f"the oldest journal, {oldest}, was created after that time: the log lacks "
-            "what happened before"
-        )
-        return StartDecision(decision.position, (*decision.reasons, late))
-    return decision
-
-
-def configured_earliest(context: StartContext) -> StartDecision:
-    position = with_created(context.source, context.source.earliest_position())
-    return StartDecision(
-        position, (f"the configuration starts at the earliest journal: {position}",)
+    if journal or position.journal != (oldest := source.journals()[0].journal):
+        return decision
+    if source.journal_created_s(oldest) * SECOND_US <= t_us:
+        return decision
+    late = (
+        f"the oldest journal, {oldest}, was created after that time: the log lacks what happened "
+        "before"
     )
-
-
-def configured_latest(context: StartContext) -> StartDecision:
-    return _at_end(context, "the configuration starts at the end of the log")
-
-
-def standby_end(context: StartContext) -> StartDecision:
-    return _at_end(
-        context,
-        "the primary's start is meaningless on the standby, and source.standby.start is not set: "
-        "the end of its log",
-    )
+    return replace(decision, reasons=(*decision.reasons, late))
 
 
 def _at_end(context: StartContext, reason: str) -> StartDecision:

@@ -20,11 +20,11 @@ from shlex import quote
 
 from cdc_pipeline.errors import TransactionError
 from cdc_pipeline.lake.records import Interval, Note
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.position.cursor import OpenXa
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture_session import CaptureContext
 from cdc_pipeline.run.capture.summary import RunState
-from cdc_pipeline.run.plan.needs_snapshot import snapshot_command
 from cdc_pipeline.schema.ddl.session import canonical_xid
 
 
@@ -76,7 +76,7 @@ def lost_end(
     """`rows`: how many wait, by source table; `found`: what shows that it has ended."""
     tables = sorted(rows)
     place, count = f"{begin.journal}:{begin.offset}", sum(rows.values())
-    snapshots = "; ".join(f"`{snapshot_command(source, table)}`" for table in tables)
+    snapshots = "; ".join(new_snapshot(source, table) for table in tables)
     return TransactionError(
         f"the XA transaction {xid} is still open in the lake, but {found}",
         at=begin,

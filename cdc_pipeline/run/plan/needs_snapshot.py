@@ -22,6 +22,7 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, SnapshotError
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter, tables_named
@@ -113,12 +114,8 @@ def suspended_still(cursor: CursorState | None) -> str:
     return (
         f"suspended tables that get a snapshot only by name ({len(names)}): "
         f"{', '.join(names[:_NAMED_MAX])}{' ...' if len(names) > _NAMED_MAX else ''} "
-        f"(`{snapshot_command(cursor.source, names[0])}`)"
+        f"({new_snapshot(cursor.source, names[0])})"
     )
-
-
-def snapshot_command(source: str, table: str) -> str:
-    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(
