@@ -30,6 +30,7 @@ from pymysql.connections import Connection
 from cdc_pipeline.errors import CdcError, ServerAnswerError
 from cdc_pipeline.source.live.login import unverified_context
 from cdc_pipeline.source.live.managed import ManagedService
+from cdc_pipeline.source.live.server_errors import OTHER_PROGRAM_STEP
 from cdc_pipeline.text.server_messages import said_by
 
 TIMEOUTS_MAX: Final = 10
@@ -39,11 +40,6 @@ _ENCODING: Final = "utf-8-or-bytes"
 _ESCAPED: Final = "surrogateescape"
 # What a packet costs in memory besides its bytes: objects of Python.
 _PACKET_OVERHEAD_BYTES: Final = 100
-_NEXT_STEP: Final = (
-    "check that source.host and source.port lead to your server and not to another program, and "
-    "look into the server's error log; set source.tls.mode to verify, so that nobody in between "
-    "can answer in its place"
-)
 
 
 def _codec(name: str) -> codecs.CodecInfo | None:
@@ -163,7 +159,10 @@ class BoundedConnection(_Connection):
     def _refusal(self, what: str, *, expected: str, got: str) -> ServerAnswerError:
         self._force_close()  # type: ignore[attr-defined]
         return ServerAnswerError(
-            f"{self.host}:{self.port} sent {what}", expected=expected, got=got, next_step=_NEXT_STEP
+            f"{self.host}:{self.port} sent {what}",
+            expected=expected,
+            got=got,
+            next_step=OTHER_PROGRAM_STEP,
         )
 
 
@@ -244,5 +243,5 @@ def unexpected(address: str, asked: str, *, expected: str, got: object) -> Serve
         f"{address} gave an answer that cannot be used to: {asked}",
         expected=expected,
         got=shown,
-        next_step=_NEXT_STEP,
+        next_step=OTHER_PROGRAM_STEP,
     )

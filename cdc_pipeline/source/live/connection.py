@@ -515,14 +515,10 @@ class ServerConnection:
 
     def unexpected(self, error: StatementError) -> CdcError:
         """For a refused statement that no caller expects."""
-        got = f"error {error.number}: {error.text}"
         if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
-            return self.grant_error(_named_privileges(error.text) or self.status_privilege, got)
-        return SourceError(
-            f"{self.address} refused a statement",
-            got=got,
-            next_step="see the server's documentation of this error",
-        )
+            privileges = _named_privileges(error.text) or self.status_privilege
+            return self.grant_error(privileges, error.got)
+        return error
 
     def _row(self, sql: str, arguments: Sequence[object] = (), *, columns: int = 1) -> Row:
         rows = self.query(sql, arguments)[1]

@@ -29,6 +29,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, encode_mysql_binary,
 from cdc_pipeline.position.position import FIRST_OFFSET, Flavor, Position
 from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.server_errors import BOUNDARY, NOT_THERE, SKIP_GAP
 
 _HEADER_BYTES = 19
 
@@ -257,10 +258,7 @@ def renumbered(
 
 
 def _gap_step(pipeline_name: str) -> str:
-    return (
-        "read the missing part from an archive (source.archive_directory), and keep journals "
-        f"longer with binlog_expire_logs_seconds; without an archive, {begin_again(pipeline_name)}"
-    )
+    return SKIP_GAP.format(begin_again=begin_again(pipeline_name))
 
 
 def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcError:
@@ -278,7 +276,7 @@ def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcErr
             next_step=begin_again(pipeline_name),
         )
     return JournalMissingError(
-        "the journal is not on the server: it was purged, or never existed",
+        NOT_THERE,
         at=position,
         expected=expected,
         # What no run has read was named by a person.
@@ -295,7 +293,7 @@ def _not_a_boundary(position: Position, expected: str, got: object) -> PositionE
         at=position,
         expected=expected,
         got=got,
-        next_step="start at an offset that SHOW BINLOG EVENTS lists for that journal",
+        next_step=BOUNDARY,
     )
 
 

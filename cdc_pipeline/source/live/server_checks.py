@@ -82,6 +82,7 @@ class _Rule:
     what: str
     statement: str
     only_with: tuple[str, str] = ("", "")
+    severity: Literal["error", "warning"] = "error"
 
 
 _RULES: Final = (
@@ -100,6 +101,15 @@ _RULES: Final = (
           "images omit",
           "SET GLOBAL binlog_row_value_options = ''" + _AFTER, ("binlog_row_image", "MINIMAL")),
 )  # fmt: skip
+_METADATA: Final = _Rule(
+    "binlog_row_metadata",
+    ("FULL",),
+    "the log's rows do not describe their columns, which come from the catalog and the log's own "
+    "DDL: rows from before a DDL may stop their table",
+    "SET GLOBAL binlog_row_metadata = 'FULL'; and binlog_row_metadata = FULL in the server's "
+    "configuration",
+    severity="warning",
+)
 
 
 def check_server(server: ServerConnection, tables: Tables, *, replica: ReplicaName) -> None:
@@ -133,19 +143,19 @@ def log_findings(server: ServerConnection, tables: Tables) -> list[Finding]:
     returns the captured ones as ``schema.table``. Raises ServerUnreachableError, SourceError: no
     connection.
     """
-    findings = _variable_findings(server)
+    findings = _variable_findings(server, _RULES)
     without_log = [finding for finding in findings if finding.error.setting == "log_bin"]
     if without_log:
         return without_log  # The rest says nothing.
     return [*findings, *_log_filter_findings(server), *_replica_findings(server, tables)]
 
 
-def _variable_findings(server: ServerConnection) -> list[Finding]:
+def _variable_findings(server: ServerConnection, rules: Sequence[_Rule]) -> list[Finding]:
     values = server.variables(
-        [name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name]
+        [name for rule in rules for name in (rule.variable, rule.only_with[0]) if name]
     )
     findings = []
-    for rule in _RULES:
+    for rule in rules:
         value = values.get(rule.variable)
         other, needed = rule.only_with
         if other and str(values.get(other)).upper() != needed:
@@ -156,7 +166,9 @@ def _variable_findings(server: ServerConnection) -> list[Finding]:
             step = own  # sql_log_bin is of sessions, which no service sets
             if rule.variable != "sql_log_bin":
                 step = server.setting_step(rule.variable, rule.good[0] or "''", own)
-            findings.append(_of_setting(rule.variable, rule.what, expected, got, step + after))
+            findings.append(
+                _of_setting(rule.variable, rule.what, expected, got, step + after, rule.severity)
+            )
     return findings
 
 
@@ -298,25 +310,7 @@ def _like(pattern: str) -> re.Pattern[str]:
 
 def metadata_findings(server: ServerConnection) -> list[Finding]:
     """Row metadata below the recommended level; none if the server knows no levels."""
-    name = "binlog_row_metadata"
-    value = server.variables([name]).get(name, "FULL")
-    if value.upper() == "FULL":
-        return []
-    return [
-        _of_setting(
-            name,
-            "the log's rows do not describe their columns, which come from the catalog and the "
-            "log's own DDL: rows from before a DDL may stop their table",
-            "FULL",
-            value,
-            server.setting_step(
-                name,
-                "FULL",
-                f"SET GLOBAL {name} = 'FULL'; and {name} = FULL in the server's configuration",
-            ),
-            "warning",
-        )
-    ]
+    return _variable_findings(server, [_METADATA])
 
 
 def encryption_findings(server: ServerConnection) -> list[Finding]:
@@ -357,15 +351,9 @@ def grant_findings(server: ServerConnection, replica: ReplicaName) -> list[Findi
             missing.append((server.status_privilege, "the list of journals and the end of the log"))
         elif error.number != 1381:  # no log at all: a separate finding
             raise server.unexpected(error) from None
-    return [
-        Finding(
-            MissingGrantError(
-                f"the account {server.account} lacks {privilege} ({purpose})",
-                setting=privilege,
-                expected="granted",
-                got="access denied",
-                next_step=f"GRANT {privilege} ON *.* TO {server.account};",
-            )
-        )
-        for privilege, purpose in missing
-    ]
+    findings = []
+    for privilege, purpose in missing:
+        lacking = server.grant_error(privilege, "access denied")
+        lacking.what, lacking.expected = f"{lacking.what} ({purpose})", "granted"
+        findings.append(Finding(lacking))
+    return findings

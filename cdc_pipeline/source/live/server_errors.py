@@ -68,11 +68,17 @@ class _Cause:
     texts: tuple[str, ...]
 
 
-_SKIP_GAP: Final = (
-    "read the missing journals from an archive (source.archive_directory), and keep journals "
+NOT_THERE: Final = "the journal is not on the server: it was purged, or never existed"
+SKIP_GAP: Final = (
+    "read the missing part from an archive (source.archive_directory), and keep journals "
     "longer with binlog_expire_logs_seconds; without an archive, {begin_again}"
 )
-_BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
+BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
+OTHER_PROGRAM_STEP: Final = (
+    "check that source.host and source.port lead to your server and not to another program, and "
+    "look into the server's error log; set source.tls.mode to verify, so that nobody in between "
+    "can answer in its place"
+)
 _FILE_GONE: Final = _Cause(
     JournalMissingError,
     "the server lists the journal, but its file is gone",
@@ -84,14 +90,14 @@ _FILE_GONE: Final = _Cause(
 _STREAM_CAUSES: Final = (
     _Cause(
         JournalMissingError,
-        "the journal is not on the server: it was purged, or never existed",
-        _SKIP_GAP,
+        NOT_THERE,
+        SKIP_GAP,
         ("could not find first log file",),
     ),
     _Cause(
         JournalMissingError,
         "the server has purged transactions that are still needed",
-        _SKIP_GAP,
+        SKIP_GAP,
         ("purged required", "purged binary logs containing", "could not find gtid state"),
     ),
     _FILE_GONE,
@@ -141,13 +147,13 @@ _STREAM_CAUSES: Final = (
     _Cause(
         PositionError,
         "the offset is not in the journal",
-        _BOUNDARY,
+        BOUNDARY,
         ("impossible position", "position < 4", "position > file size"),
     ),
     _Cause(
         PositionError,
         "the server finds no complete event at the offset",
-        f"{_BOUNDARY}; if it lists the offset, raise max_allowed_packet on the server",
+        f"{BOUNDARY}; if it lists the offset, raise max_allowed_packet on the server",
         ("bogus data", "truncated in the middle", "max_allowed_packet"),
     ),
     _Cause(
@@ -303,9 +309,7 @@ def asks_for_file(address: str) -> SourceError:
         f"{address} answered a statement by requesting a local file, which is refused",
         expected="rows, or an error",
         got="a request like that of LOAD DATA LOCAL",
-        next_step="check that source.host and source.port lead to your server and not to "
-        "another program; set source.tls.mode to verify, so that nobody in between "
-        "can answer in its place",
+        next_step=OTHER_PROGRAM_STEP,
     )
 
 

@@ -72,9 +72,7 @@ class ListSource:
     def validate_position(self, position: Position) -> None:
         self.validated.append(position)
         if self.refused is not None:
-            raise self.refused(
-                "refused", journal=position.journal, offset=position.offset, next_step="none"
-            )
+            raise self.refused("refused", at=position, next_step="none")
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         try:
