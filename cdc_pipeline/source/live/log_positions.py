@@ -34,13 +34,13 @@ from cdc_pipeline.source.live.server_errors import BOUNDARY, NOT_THERE, SKIP_GAP
 _HEADER_BYTES = 19
 
 
-def earliest(server: ServerConnection) -> Position:
-    """With the GTID set that precedes it."""
+def earliest(server: ServerConnection, state: Any = None) -> Position:
+    """With the GTID set that precedes it. `state`: of MariaDB, if it was read."""
     journal = server.journals()[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
         before = _set(server.mariadb_gtid_position(Position(journal)), "mariadb")
-        gtid_set = str(before.within(_state(server)))
+        gtid_set = str(before.within(state or _state(server)))
     elif server.uses_gtids:
         gtid_set = server.gtid_purged()
     return Position(journal, gtid_set=gtid_set)
@@ -119,7 +119,7 @@ def validate_gtid_set(
             "or a replica that has caught up; if its log was reset or it was "
             f"restored, {begin_again(pipeline_name)}",
         )
-    purged = purged_after(server, position.gtid_set)
+    purged = purged_after(server, position.gtid_set, state)
     if purged:
         raise JournalMissingError(
             f"{server.address} has purged transactions that follow the start",
@@ -132,9 +132,9 @@ def validate_gtid_set(
         _check_holds(server, position, start, state, pipeline_name)
 
 
-def purged_after(server: ServerConnection, gtid_set: str) -> Any:
+def purged_after(server: ServerConnection, gtid_set: str, state: Any = None) -> Any:
     """The last transactions that follow a set and are in no journal."""
-    oldest, lists = earliest(server), ""
+    oldest, lists = earliest(server, state), ""
     if server.flavor == "mariadb":
         rows = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (oldest.journal,))
         lists = "".join(row.text("info") for row in rows if row.text("event_type") == "Gtid_list")
