@@ -274,7 +274,7 @@ class StateOnly:
     def journals(self, **_: Any) -> list[Any]:
         return [type("Listed", (), {"journal": "binlog.000001"})]
 
-    def mariadb_gtid_position(self, _journal: str, _offset: int) -> str:
+    def mariadb_gtid_position(self, _at: Position) -> str:
         return ""
 
     def rows(self, _sql: str, _arguments: object) -> list[Any]:

@@ -9,7 +9,7 @@ import pytest
 
 from cdc_pipeline.errors import UnsupportedEventError
 from cdc_pipeline.source.archive.files import journal_names, read_journal
-from cdc_pipeline.source.live.server_checks import _variable_findings
+from cdc_pipeline.source.live.server_checks import _RULES, _variable_findings
 
 
 def test_k5_files_of_a_log_inside_innodb_are_refused(tmp_path: Path) -> None:
@@ -34,5 +34,5 @@ def test_k5_a_server_with_a_log_inside_innodb_is_refused(engine: str | None, fou
         def setting_step(self, _variable: str, _value: str, own: str) -> str:
             return own
 
-    settings = [one.error.setting for one in _variable_findings(cast(Any, Server()))]
+    settings = [one.error.setting for one in _variable_findings(cast(Any, Server()), _RULES)]
     assert settings == (["binlog_storage_engine"] if found else [])
