@@ -13,6 +13,8 @@ Rules:
   holds the slot, ran on this host and is gone: this host has started again since the run's newest
   event, or no process of this namespace is it. A run with a later event is that of another machine
   of this name. Any other run keeps its slot, and Dagster's run monitoring decides.
+- Dagster knows no process of a command. So what starts a capture looks first: commands, the
+  schedule and the sensor.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
 from cdc_pipeline.orchestration.assets.check_assets import build_checks
 from cdc_pipeline.orchestration.assets.snapshot_asset import TakeSnapshot, build_snapshot
 from cdc_pipeline.orchestration.broken import build_broken
+from cdc_pipeline.orchestration.dead_runs import free_dead_runs
 from cdc_pipeline.orchestration.events.recorder import RowCounter
 from cdc_pipeline.orchestration.jobs.erase_job import build_erase_jobs
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
@@ -345,7 +346,8 @@ def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.Schedu
         return None
     cursor_key, tags = translator.cursor_key(config.name), run_tags(config.name, "capture")
 
-    def request(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+        free_dead_runs(context.instance, source=config.name)
         # The cursor alone stands for the source (see `capture_asset`).
         return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
 

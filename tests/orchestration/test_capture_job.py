@@ -49,7 +49,7 @@ from cdc_pipeline.orchestration.translator import run_tags
 from cdc_pipeline.position.cursor import CursorState, ShortCursor, Suspension
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import cursor_metadata
-from tests.support.dagster_runs import last_event, loaded_job, stored_run
+from tests.support.dagster_runs import gone_process_of, last_event, loaded_job, stored_run
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
 from tests.support.kills import AtPoint
 from tests.support.project import ROOT, Project
@@ -552,11 +552,11 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
         process_of(here.run_id),
         f"{here.run_id}/another-host/boot pid:[1] 1 1",
         f"{here.run_id}/{host}/{boot} pid:[1] 1 1",  # another container's
-        _gone("another-run"),
+        gone_process_of("another-run"),
     ):
         disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: tag})
         assert free_dead_runs(disk_instance, source="shop") == ([], [here.run_id])
-    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: _gone(here.run_id)})
+    disk_instance.add_run_tags(here.run_id, {PROCESS_TAG: gone_process_of(here.run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([here.run_id], [])
     before = disk_instance.create_run_for_job(
         job,
@@ -569,11 +569,6 @@ def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(
     assert free_dead_runs(disk_instance, source="shop") == ([], []), "another machine's (F194)"
     disk_instance.event_log_storage.delete_events(before.run_id)
     assert free_dead_runs(disk_instance, source="shop") == ([before.run_id], [])
-
-
-def _gone(run_id: str) -> str:
-    """The tag of a run whose process is gone."""
-    return process_of(run_id).rpartition(" ")[0] + " 1"
 
 
 def _claim(instance: dg.DagsterInstance, run_id: str, step_key: str = "capture_shop") -> bool:
@@ -593,7 +588,7 @@ def test_a_run_lives_between_its_steps_of_a_process_each(
         status=dg.DagsterRunStatus.STARTED,
         tags=run_tags("shop", "capture"),
     ).run_id
-    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop": _gone(run_id)})
+    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop": gone_process_of(run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([], [])
     assert _claim(disk_instance, run_id, "snapshot_shop")
     assert not _claim(disk_instance, run_id)  # it waits
@@ -605,7 +600,7 @@ def test_a_run_lives_between_its_steps_of_a_process_each(
     ended = DagsterEvent(of_retry, job_name=job_name, step_key="capture_shop")
     disk_instance.report_dagster_event(ended, run_id)
     assert free_dead_runs(disk_instance, source="shop") == ([], [run_id]), "it starts (F195)"
-    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop/1": _gone(run_id)})
+    disk_instance.add_run_tags(run_id, {f"{PROCESS_TAG}/capture_shop/1": gone_process_of(run_id)})
     assert free_dead_runs(disk_instance, source="shop") == ([run_id], [])
 
 

@@ -20,6 +20,7 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.targets import known_tables
 from cdc_pipeline.targets.known_tables import newest_cut
 from cdc_pipeline.version import __version__
+from tests.support.dagster_runs import killed_run, stored_run
 from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
@@ -101,7 +102,9 @@ def test_names_with_any_character_keep_apart(project: Project) -> None:
     assert definitions.resolve_job_def("shop_capture")
 
 
-def test_a_job_and_a_schedule_for_each_source(project: Project) -> None:
+def test_a_job_and_a_schedule_for_each_source(
+    project: Project, disk_instance: dg.DagsterInstance
+) -> None:
     write_config(project.jobs, "shop", extra=SCHEDULE)
     write_config(project.jobs, "crm", extra="schedule: {cron: '@daily'}\n")
     definitions = build_definitions(project.jobs)
@@ -110,11 +113,13 @@ def test_a_job_and_a_schedule_for_each_source(project: Project) -> None:
     assert shop.default_status is dg.DefaultScheduleStatus.RUNNING
     crm = definitions.resolve_schedule_def("crm_capture_schedule")
     assert crm.default_status is dg.DefaultScheduleStatus.STOPPED
-    with dg.DagsterInstance.ephemeral() as instance:
-        context = dg.build_schedule_context(
-            instance=instance, repository_def=definitions.get_repository_def()
-        )
-        (request,) = shop.evaluate_tick(context).run_requests or ()
+    context = dg.build_schedule_context(
+        instance=disk_instance, repository_def=definitions.get_repository_def()
+    )
+    killed = killed_run(disk_instance, definitions.resolve_job_def("shop_capture"))
+    (request,) = shop.evaluate_tick(context).run_requests or ()
+    ended = stored_run(disk_instance, killed.run_id)
+    assert ended.status is dg.DagsterRunStatus.FAILURE, "or runs would queue behind it (F196)"
     assert request.asset_selection == [dg.AssetKey(["shop", "cursor"])]
     assert request.tags[SOURCE_TAG] == "shop"
     (op,) = definitions.resolve_job_def("shop_capture").all_node_defs

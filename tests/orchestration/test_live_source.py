@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, process_of
 from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
 from cdc_pipeline.orchestration.runs.source_runs import DagsterAccess
@@ -20,9 +19,10 @@ from cdc_pipeline.orchestration.translator import run_tags
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.wiring import build_lake_cursors
+from tests.orchestration.failures import failure_of
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
-from tests.support.dagster_runs import last_event, stored_run
+from tests.support.dagster_runs import killed_run, last_event, stored_run
 from tests.support.project import Project, follow_server
 
 
@@ -99,6 +99,10 @@ def test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run(
     )
     assert done.success
     assert disk_instance.get_materialized_partitions(key) == set(names)
+    lacking = definitions.resolve_job_def("shop_snapshot").execute_in_process(
+        instance=disk_instance, raise_on_error=False
+    )
+    assert "a snapshot needs partitions" in str(failure_of(lacking).description)
 
 
 @pytest.mark.usefixtures("memory")
@@ -140,13 +144,8 @@ def test_f93_an_operation_is_one_run_that_names_its_source_and_kind(
         ("theirs", "shop", "verify"),
         ("with_own_check", None, None),
     ]
-    killed = disk_instance.create_run_for_job(
-        loaded.job,
-        status=dg.DagsterRunStatus.STARTED,
-        tags=run_tags("shop", "snapshot"),
-    )
-    gone = process_of(killed.run_id).rpartition("/")[0] + "/1"
-    disk_instance.add_run_tags(killed.run_id, {PROCESS_TAG: gone})
+    killed = killed_run(disk_instance, loaded.job)
+    disk_instance.add_run_tags(killed.run_id, run_tags("shop", "snapshot"))
     assert execute_capture(loaded, instance=disk_instance).succeeded
     ended = stored_run(disk_instance, killed.run_id)
     assert ended.status is dg.DagsterRunStatus.FAILURE

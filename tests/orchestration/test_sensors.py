@@ -22,6 +22,7 @@ from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.report import PlannedTarget
 from tests.orchestration.test_suspended import HELD
 from tests.servers.server import Server
+from tests.support.dagster_runs import killed_run
 from tests.support.fake_capture import FakeCapture, cut, plan_of, write_config
 from tests.support.kills import killed_at
 from tests.support.project import Project, follow_server
@@ -59,6 +60,7 @@ def test_the_sensor_starts_a_capture_of_what_has_grown_or_is_about_to_be_purged(
     job = definitions.resolve_job_def("shop_capture")
     assert job.execute_in_process(instance=instance).success
     mysql_server.execute(f"CREATE TABLE `{mysql_database}`.orders (id INT PRIMARY KEY)")
+    killed_run(instance, job)  # F196
     tick = _ticked(project, instance)
     if said:
         assert not tick.run_requests

@@ -26,6 +26,7 @@ import dagster as dg
 from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.long_operations import Operation, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
@@ -131,6 +132,13 @@ def operation_asset(
         run_id = context.run.run_id
         run = OperationRun(cursors=recorder.cursors(), observer=recorder, run_id=run_id)
         with failing_step(config.sink.lake_path):
+            if not (context.has_partition_key or context.has_partition_key_range):
+                raise ConfigError(
+                    f"a {kind} needs partitions",
+                    expected="the tables, as partitions of the run",
+                    got="a run without a partition",
+                    next_step=f"choose partitions of the asset {key.to_user_string()} in Dagster",
+                )
             work(
                 OperationStep(context, config, key, recorder, run),
                 dict(config_class(**context.op_execution_context.op_config)),

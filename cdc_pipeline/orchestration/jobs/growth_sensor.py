@@ -2,8 +2,9 @@
 
 Rules:
 - It asks the server for a plan, as `cdc-pipeline plan` does, and writes nothing.
-- It starts nothing while a capture is queued or running, nor if nothing is unread: little headroom
-  with nothing to read means that a suspended table is behind, which a run alone does not change.
+- It starts nothing while a capture is queued or running, unless its process is gone, nor if nothing
+  is unread: little headroom with nothing to read means that a suspended table is behind, which a
+  run alone does not change.
 - A batch that a killed run has recorded is a reason, too: the log need not grow again.
 - A server that does not answer is a skipped tick with the error. What a retry does not cure starts
   a run, which fails where people look, unless the newest one has failed already.
@@ -19,6 +20,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import cursors_of
+from cdc_pipeline.orchestration.dead_runs import free_dead_runs
 from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
 
 _UNDER_WAY: Final = (
@@ -45,6 +47,7 @@ def build_growth_sensor(
     cursor_key = translator.cursor_key(pipeline.name)
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        free_dead_runs(context.instance, source=pipeline.name)
         runs = dg.RunsFilter(job_name=job_name, statuses=list(_UNDER_WAY))
         if context.instance.get_runs_count(runs):
             return dg.SkipReason(f"{job_name} is queued or running")

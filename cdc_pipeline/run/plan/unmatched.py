@@ -58,12 +58,12 @@ def nothing_matched(
         grant = "GRANT SELECT on its tables to the account, "
         then = f"; `cdc-pipeline snapshot {config.name}` reads their existing rows"
     return NothingMatchedError(
-        f"no table has ever matched {', '.join(missing)}",
+        f"no table matches {', '.join(missing)}",
         setting="tables.include",
         expected=f"a table in the log for each pattern{seen}",
         got=got,
         next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its "
-        f"tables will be created later{then}",
+        f"tables will be created later, or left this lake by another configuration{then}",
     )
 
 
