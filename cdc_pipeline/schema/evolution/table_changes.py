@@ -62,7 +62,8 @@ def create(context: StatementContext) -> Decision:
             raise context.unsupported(
                 "the table is recreated, but its target still has rows of the old one", table
             )
-    target = _created(context)
+    is_there = known is None and statement.if_not_exists and context.before(*table) is not None
+    target = "the table exists" if is_there else _created(context)
     if isinstance(target, str):
         if known is None:
             return context.decided(f"{target}: {_FROM_MAP}")

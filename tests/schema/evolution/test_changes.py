@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from typing import Any
+
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
@@ -37,8 +39,8 @@ def captured(database: str, table: str) -> bool:
     return database == "d" and not table.startswith("x")
 
 
-def said(sql: str, *, known: bool = True) -> Decision:
-    """`t` and `u` are captured, `x...` are not; only `t` has a target."""
+def said(sql: str, *, known: bool = True, before: Any = None) -> Decision:
+    """`t` and `u` are captured, `x...` are not; only `t` has a target. `before`: in the history."""
     return decide(
         StatementContext(
             parse_statement(sql, "d", is_mariadb=True),
@@ -48,6 +50,7 @@ def said(sql: str, *, known: bool = True) -> Decision:
             journal="binlog.000007",
             offset=1234,
             reachable=lambda: [("d", "t")] if known else [],
+            before=lambda *_: before,
         )
     )
 
@@ -86,6 +89,14 @@ def test_a_created_target_has_columns_and_key() -> None:
     )  # fmt: skip
     assert (target.source.key, target.may_exist) == (("b",), False)
     assert said("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY)").creates[0].may_exist
+
+
+def test_k13_f189_a_text_does_not_describe_a_table_that_exists() -> None:
+    """MySQL logs it, and the first table map may show other columns."""
+    decision = said("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY)", before=object())
+    assert not decision.creates
+    assert decision.ddl.decision == "recorded"
+    assert said("CREATE TABLE u (a INT PRIMARY KEY)", before=object()).creates
 
 
 @pytest.mark.parametrize(
