@@ -4,7 +4,6 @@ test_journals.py."""
 from __future__ import annotations
 
 from dataclasses import replace
-
 from typing import Any
 
 import pytest
