@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+# What a person writes so is a time, which needs its zone, and never a GTID of MariaDB.
+LOOKS_LIKE_TIME: Final = re.compile(r"\d{4}-(?:0\d|1[0-2])-[0-3]\d(?:[T ].*)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

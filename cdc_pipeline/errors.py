@@ -186,8 +186,7 @@ class LockError(CdcError):
 
 
 class SourceError(CdcError):
-    """The server refused the login or a statement, or it or the archive cannot serve what the run
-    needs.
+    """The server refused a statement, or it or the archive cannot serve what the run needs.
 
     Fix: `got` has the server's own words; do what `next` says, then run again.
     """
@@ -230,7 +229,14 @@ class StatementError(SourceError):
         self.text = text
 
 
-class InsecureLoginError(SourceError):
+class LoginError(SourceError):
+    """The server refuses the account or the connection's TLS.
+
+    Fix: Correct what `where` names; then run again.
+    """
+
+
+class InsecureLoginError(LoginError):
     """The server requests the password in a form that would reveal it, and its identity is not
     verified (K26). The password was not sent.
 

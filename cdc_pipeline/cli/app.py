@@ -147,9 +147,10 @@ def cli(
         jobs_directory=jobs_directory, debug=debug, cursor=cursor, quiet=quiet, no_color=no_color
     )
     _show_log()
-    home = Path("dagster_home").resolve()
-    if not os.environ.get("DAGSTER_HOME") and home.is_dir():
-        os.environ["DAGSTER_HOME"] = str(home)
+    projects = Path(os.path.abspath(jobs_directory)).parent, Path.cwd()
+    homes = [home for home in (project / "dagster_home" for project in projects) if home.is_dir()]
+    if not os.environ.get("DAGSTER_HOME") and homes:
+        os.environ["DAGSTER_HOME"] = str(homes[0])
 
 
 class _ToStandardError(logging.Handler):

@@ -40,27 +40,25 @@ def command(settings: Settings) -> None:
 
 def _choose_project(settings: Settings) -> str:
     """Made if there is none; returns what a user can look at there."""
-    is_default = settings.jobs_directory == Path("jobs")
-    if not is_default or (settings.jobs_directory / f"{SOURCE}.yaml").is_file():
-        return (
-            f"`cdc-pipeline status {SOURCE}` shows its state; `dagster dev -w workspace.yaml`, or "
-            "`make dev` in a checkout, opens Dagster's pages"
-        )
+    way = ""
     with_dagster = settings.cursor == "dagster" and has_dagster()
-    if not with_dagster and settings.cursor == "dagster":
-        note("Dagster is not installed: the demo keeps its cursor in the lake")
-        settings.cursor = "lake"
-    if complete_demo_project(_PROJECT, with_dagster=with_dagster):
-        note(f"made the demo's project in {_PROJECT}")
-    settings.jobs_directory = _PROJECT / "jobs"
-    status = f"`cdc-pipeline status {SOURCE}` shows its state"
+    is_default = settings.jobs_directory == Path("jobs")
+    if is_default and not (settings.jobs_directory / f"{SOURCE}.yaml").is_file():
+        if not with_dagster and settings.cursor == "dagster":
+            note("Dagster is not installed: the demo keeps its cursor in the lake")
+            settings.cursor = "lake"
+        if complete_demo_project(_PROJECT, with_dagster=with_dagster):
+            note(f"made the demo's project in {_PROJECT}")
+        settings.jobs_directory = _PROJECT / "jobs"
+        way = f"cd {_PROJECT}; there "
+        if with_dagster:
+            os.environ["DAGSTER_HOME"] = str((_PROJECT / "dagster_home").resolve())
+    status = f"{way}`cdc-pipeline status {SOURCE}` shows its state"
     if not with_dagster:
-        return f"cd {_PROJECT}; there {status}"
-    os.environ["DAGSTER_HOME"] = str((_PROJECT / "dagster_home").resolve())
+        return status
     return (
-        f"cd {_PROJECT}; there {status}; "
-        'export DAGSTER_HOME="$PWD/dagster_home", and `dagster dev -w workspace.yaml` opens '
-        "Dagster's pages"
+        f'{status}; export DAGSTER_HOME="$PWD/dagster_home", and `dagster dev -w workspace.yaml` '
+        "opens Dagster's pages"
     )
 
 

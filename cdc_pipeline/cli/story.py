@@ -87,8 +87,11 @@ def command(
                 click.echo(line)
             return
         told = reader.story(key)
-    is_known = any(change.before or change.after for change in told.changes)
-    show_result(settings, told, _show, code=0 if is_known else 1)
+    show_result(settings, told, _show, code=0 if _is_known(told) else 1)
+
+
+def _is_known(told: Story) -> bool:
+    return any(change.before or change.after for change in told.changes)
 
 
 def _show(told: Story) -> None:
@@ -98,6 +101,8 @@ def _show(told: Story) -> None:
         known_by = ", ".join(change.known_by)
         rows.add_row(change.time or "", where, change.op, known_by, "\n".join(_lines(change)))
     results().print(rows)
+    if not _is_known(told):
+        notes().print(f"no change of a row of {told.table} with this key is known")
     for hole in told.holes:
         between = f"{hole.begin or 'the beginning'} to {hole.end}"
         notes().print(f"not known: {between}: {hole.why}")

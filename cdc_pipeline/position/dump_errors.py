@@ -3,7 +3,8 @@
 Rules:
 - A run that fails to read the log adds one. A run that completes, and a start that acts on the
   count, reset it.
-- Errors of settings and grants are not dump errors: they say nothing about which server answers.
+- Errors of settings, grants and logins are not dump errors: they say nothing about which server
+  answers.
 - After rows without a table map (C3), the next start goes back to the begin of a transaction (P7).
 """
 
@@ -14,6 +15,7 @@ from pydantic import Field
 from cdc_pipeline.errors import (
     CdcError,
     DamagedJournalError,
+    LoginError,
     MissingGrantError,
     ServerSettingError,
     SourceError,
@@ -43,6 +45,6 @@ class DumpErrors(FrozenModel):
 
 
 def _is_dump_error(error: CdcError) -> bool:
-    if isinstance(error, MissingGrantError | ServerSettingError):
+    if isinstance(error, LoginError | MissingGrantError | ServerSettingError):
         return False
     return isinstance(error, SourceError | DamagedJournalError | TableIdNotFoundError)

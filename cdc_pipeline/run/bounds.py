@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from cdc_pipeline.clock import LOOKS_LIKE_TIME
 from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
@@ -30,7 +31,6 @@ from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.text.wording import count_of
 
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
 _FORMS: Final = (
     "a journal with or without an offset (binlog.000007:4), a GTID, or a time with a zone "
     "(2026-01-31T08:00:00+00:00)"
@@ -71,7 +71,7 @@ def _read(text: str, setting: Literal["from", "until"], *, name: str) -> Any:
         if journal is not None:
             parts = journal.groupdict().items()
             return position.model_validate({part: value for part, value in parts if value})
-        if _MOMENT.fullmatch(text):
+        if LOOKS_LIKE_TIME.fullmatch(text):
             return time.model_validate({"time": text})
         # late: it brings compiled code
         from cdc_pipeline.position.gtid.sets import check_gtid_set

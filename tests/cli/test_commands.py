@@ -62,6 +62,11 @@ def test_dagster_home_is_the_folder_beside_unless_set(
     monkeypatch.delenv("DAGSTER_HOME")
     assert _run("validate").exit_code == 0
     assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster_home")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.delenv("DAGSTER_HOME")
+    assert _run("--jobs", "../jobs", "validate").exit_code == 0
+    assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster_home")
 
 
 # -- validate --------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.cli.common.settings import Settings
+from cdc_pipeline.cli.demo import _choose_project
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.orchestration.runs.execute import load_source
 from tests.servers import Server
@@ -234,6 +236,20 @@ def test_the_demo_needs_no_project(tmp_path: Path) -> None:
     assert _files(tmp_path / "cdc_demo") >= {"README.md", "jobs/shop.yaml"}
     kept = _invoke("--jobs", "cdc_demo/jobs", "--cursor", "lake", "status", "shop", "--json")
     assert json.loads(kept.stdout)["state"] == "ready"
+
+
+def test_the_demo_says_how_dagster_shows_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without DAGSTER_HOME, `dagster dev` would show an instance of its own."""
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    monkeypatch.chdir(tmp_path)
+    made = _choose_project(Settings())
+    assert made.startswith("cd cdc_demo; there `cdc-pipeline status shop`")
+    monkeypatch.chdir(tmp_path / "cdc_demo")
+    assert made == f"cd cdc_demo; there {_choose_project(Settings())}"
+    assert 'export DAGSTER_HOME="$PWD/dagster_home"' in made
+    assert "DAGSTER_HOME" not in _choose_project(Settings(cursor="lake"))
 
 
 def test_a_name_that_its_server_may_take_as_it_is_says_so(tmp_path: Path) -> None:

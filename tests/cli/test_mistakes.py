@@ -159,6 +159,7 @@ def test_a_mistake_in_the_folder(told: Told, tmp_path: Path) -> None:
 def test_a_mistake_in_a_name(told: Told, jobs: Path) -> None:
     (jobs / "shop.yaml").write_text(GOOD)
     told.run("run", "shpo", exit_code=2)
+    told.run("run", "jobs/shop.yaml", exit_code=2)
     told.run("runn", "shop", exit_code=2)
     told.run("capture", exit_code=2)
     told.run("run", exit_code=2)
@@ -166,6 +167,7 @@ def test_a_mistake_in_a_name(told: Told, jobs: Path) -> None:
     told.run("run", "shop", "--until-seconds", "soon", exit_code=2)
     told.run("run", "shop", "--until-transaction", "5", exit_code=2)
     told.run("run", "shop", "--until", "soon", exit_code=2)
+    told.run("run", "shop", "--until", "2026-11-29", exit_code=2)
     told.check("command-line")
 
 

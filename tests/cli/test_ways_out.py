@@ -114,7 +114,8 @@ def test_the_story_of_a_row_is_told_and_taken_back_in_sql(shop: MemoryShop) -> N
     assert "DELETE FROM `shop`.`pair` WHERE `a` = 1" in whole
     run(*row[:3], "--key", "a=20", exit_code=2)
     run(*row[:3], "--key", "a=x", "--key", "b=two", exit_code=2)
-    run(*row[:3], "--key", "a=99", "--key", "b=two", exit_code=1)
+    unknown = run(*row[:3], "--key", "a=99", "--key", "b=two", exit_code=1)
+    assert "no change of a row of shop.pair with this key is known" in unknown.stderr
     run(*row[:3], exit_code=2)
 
 

@@ -53,8 +53,8 @@ _register: Any = numba_events.register
 _register("numba:compile", _Announcement())
 
 COMPILING: Final = (
-    "compiling the decoder for this machine: 10 to 20 seconds of CPU, once for each version of "
-    "this package"
+    "compiling the decoder for this machine: up to 20 seconds of CPU; each part once for each "
+    "version of this package"
 )
 
 # A Python int outside; a machine integer inside, of the width that casts in the code give it.

@@ -45,13 +45,14 @@ class Settings:
         if not files:
             raise self.no_source_yet(source)
         if source not in files:
-            close = get_close_matches(source, files, n=1)
+            name = Path(source).stem if source.endswith((".yaml", ".yml")) else source
+            close = get_close_matches(name, files, n=1)
             wanted = f"did you mean {close[0]}? Name it" if close else "name an existing source"
             raise ConfigError(
                 f"there is no source {source!r} in {self.jobs_directory}",
                 expected=f"one of: {', '.join(files)}",
                 got=source,
-                next_step=f"{wanted}, or write {self.jobs_directory / source}.yaml",
+                next_step=f"{wanted}, or write {self.jobs_directory / name}.yaml",
             )
         return files[source]
 

@@ -146,16 +146,21 @@ class _Remasking:
                 )
         return found
 
-    def begin(self) -> bool:
-        """Suspend the targets; whether they need new rows. Raises ConfigError or LakeStateError."""
-        to_do = self.to_do()
-        if not to_do and not self.begun and not (self.asked.at_once and self.recorded):
+    def asked_for(self) -> dict[str, RemaskedTarget]:
+        """As `to_do`. Also a ConfigError: there is nothing to do, nor to end."""
+        found = self.to_do()
+        if not found and not self.begun and not (self.asked.at_once and self.recorded):
             raise ConfigError(
                 f"the rows of {self.table} have the masks of the configuration",
                 table=self.table,
                 setting="targets",
                 next_step="add or change `masks` first; or --check what older files still hold",
             )
+        return found
+
+    def begin(self) -> bool:
+        """Suspend the targets; whether they need new rows. Raises ConfigError or LakeStateError."""
+        to_do = self.asked_for()
         lost = {name: one.past for name, one in to_do.items() if one.past}
         if lost and not (self.asked.from_log or self.asked.without_past):
             raise ConfigError(
@@ -281,7 +286,9 @@ def preview(config: PipelineConfig, asked: RemaskRequest, *, cursors: CursorStor
     sink = build_sink(config)
     with admin_batch(sink, cursors=cursors, doing="apply the masks") as batch:
         remasking = _Remasking(config, asked, batch, sink)
-        return RemaskPreview(source=config.name, table=remasking.table, targets=remasking.to_do())
+        return RemaskPreview(
+            source=config.name, table=remasking.table, targets=remasking.asked_for()
+        )
 
 
 def remask(

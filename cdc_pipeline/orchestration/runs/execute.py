@@ -90,7 +90,7 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             else "Dagster's home directory is unknown",
             setting="DAGSTER_HOME",
             expected="the absolute path of an existing directory, or a folder dagster_home in the "
-            "working directory",
+            "working directory or beside that of --jobs",
             got=directory or "not set",
             next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
         )

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from cdc_pipeline.clock import microseconds_of, time_of
+from cdc_pipeline.clock import LOOKS_LIKE_TIME, microseconds_of, time_of
 from cdc_pipeline.config.storage_config import check_lake_path
 from cdc_pipeline.errors import (
     CutNotFoundError,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _CUTS_CACHED: Final = 64  # of one search: more than a binary search reads
 _BOOKMARK: Final = re.compile(r"(\d+)@(\d+)")  # number, time of publication in us
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
 
 
 class CutSummary(BaseModel):
@@ -194,7 +193,7 @@ def parse_as_of(text: str) -> int | datetime | str:
     text = text.strip()
     if text.isdecimal():
         return int(text)
-    if not _TIME.match(text):
+    if not LOOKS_LIKE_TIME.fullmatch(text):
         return text
     try:
         return _with_zone(datetime.fromisoformat(text))

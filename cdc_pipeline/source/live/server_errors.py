@@ -24,6 +24,7 @@ from cdc_pipeline.errors import (
     DamagedJournalError,
     HasPlace,
     JournalMissingError,
+    LoginError,
     MissingGrantError,
     PositionError,
     ReplicaIdError,
@@ -179,7 +180,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
                 next_step="run again; if it breaks again, check that nothing between this machine "
                 "and the server ends or changes TLS connections",
             )
-        return SourceError(
+        return LoginError(
             f"cannot establish a TLS connection to {address}",
             setting="source.tls",
             got=got,
@@ -188,7 +189,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             "verify_ca does not check the name, and required checks nothing",
         )
     if number == 2026:
-        return SourceError(
+        return LoginError(
             f"{address} offers no TLS",
             setting="source.tls.mode",
             got=text,
@@ -196,14 +197,14 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             "what between this machine and the server takes TLS out of its greeting",
         )
     if number == 3159:
-        return SourceError(
+        return LoginError(
             f"{address} accepts encrypted connections only",
             setting="source.tls.mode",
             got=text,
             next_step="set source.tls.mode to verify, verify_ca or required",
         )
     if number in DENIED_NUMBERS:
-        return SourceError(
+        return LoginError(
             f"{address} refuses the account {user!r}",
             setting="source.user, source.password",
             got=f"error {number}: {_without_password_hint(text)}",
@@ -212,7 +213,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             "(source.tls.mode)",
         )
     if number in (1251, 1524, 2059, 2061) or isinstance(error, RuntimeError):
-        return SourceError(
+        return LoginError(
             f"{address} asks for an authentication method that is not available",
             setting="source.user",
             got=text,

@@ -132,7 +132,7 @@ def test_k18_a_range_is_a_journal_a_gtid_or_a_time(
     with pytest.raises(PositionError, match="beyond the end"):
         seen("beyond", second, "binlog.000999:4")
     assert seen("time", "1999-01-01T00:00:00+00:00", "1999-01-02T00:00:00+00:00") == (0, "")
-    for wrong in ("yesterday", "2026-01-31T08:00:00", "binlog.000001:2"):
+    for wrong in ("yesterday", "2026-01-31", "2026-01-31T08:00:00", "binlog.000001:2"):
         with pytest.raises(ConfigError, match="--from cannot be understood"):
             start_of(wrong)
 

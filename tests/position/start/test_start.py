@@ -11,8 +11,10 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
 from cdc_pipeline.errors import (
+    InsecureLoginError,
     JournalMissingError,
     LakeStateError,
+    LoginError,
     MissingGrantError,
     PositionError,
     ServerChangedError,
@@ -365,7 +367,7 @@ def test_p5_dump_errors_of_the_same_server_change_nothing() -> None:
     assert not decision.resets_dump_errors
 
 
-def test_p5_dump_errors_count_reading_alone() -> None:
+def test_p5_f199_dump_errors_count_reading_alone() -> None:
     none = DumpErrors()
     lost = none.after(SourceIdentityError("another server"))
     assert (lost.count, lost.last) == (1, "another server")
@@ -373,6 +375,8 @@ def test_p5_dump_errors_count_reading_alone() -> None:
     assert (unknown.count, unknown.table_id_not_found) == (2, True)
     assert not unknown.after(JournalMissingError("gone")).table_id_not_found
     for error in (
+        InsecureLoginError("no"),
+        LoginError("no"),
         MissingGrantError("no"),
         ServerSettingError("no"),
         LakeStateError("no"),

@@ -13,6 +13,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     ConfigError,
+    LoginError,
     MissingGrantError,
     ServerSettingError,
     ServerUnreachableError,
@@ -170,7 +171,7 @@ def test_all_findings_come_at_once(mysql_server: Server) -> None:
 def test_a_wrong_password_is_told_without_it(server: Server) -> None:
     server.create_replication_user("known", password="right-Secret-1")
     for user in ("known", "unknown"):
-        with pytest.raises(SourceError, match="refuses the account") as caught:
+        with pytest.raises(LoginError, match="refuses the account") as caught:
             live_source(server, user=user, password=SECRET).check()
         assert not caught.value.retryable
         assert SECRET not in str(caught.value) + repr(caught.value) + str(caught.value.as_dict())
