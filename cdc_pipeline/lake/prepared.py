@@ -56,12 +56,12 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.seq_columns import with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import SinkError, StagingError
+from cdc_pipeline.errors import StagingError
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.paths import LakePaths, folder_name
 from cdc_pipeline.lake.prepared_rows import Spool, read_file, read_schema
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, storage_of
+from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, refused, storage_of
 from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile
 from cdc_pipeline.position.position import Position
 
@@ -391,8 +391,4 @@ def _disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise SinkError(
-            f"rows of a prepared XA transaction cannot be parked in {folder}",
-            got=f"{type(error).__name__}: {error.strerror or error}",
-            next_step="free space in the lake's file system, then start the run again",
-        ) from error
+        raise refused(error, folder) from error

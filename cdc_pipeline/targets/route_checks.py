@@ -13,7 +13,8 @@ Rules:
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -122,41 +123,34 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
             continue
         for route in of_table:
             by_target.setdefault(route.target, []).append(route)
-    errors += [error for sharing in by_target.values() for error in _sharing(sharing)]
+    errors += filter(None, map(_sharing, by_target.values()))
     if cut is not None:
         errors += _changed(routes, cut)
         errors += _misfits(config, routes, columns_of_cut(cut, tables))
     recorded = cut.cursor.targets.keys() if cut is not None else set()
     if not by_target or by_target.keys() - recorded:
-        errors += _taken_by_others(config, by_target.keys() - recorded) or shared_targets(
-            config, cut, tables
-        )
+        taken = [*_taken_by_others(config, by_target.keys() - recorded)]
+        errors += taken or shared_targets(config, cut, tables)
     _raise_all(errors)
     if isinstance(config.sink.lake_path, Path):
         _check_writable(config.sink.lake_path)
 
 
-def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
+def _taken_by_others(config: PipelineConfig, targets: Collection[str]) -> Iterator[CdcError]:
     paths = LakePaths.of(config)
-    errors: list[CdcError] = []
     for name in sorted(targets):
         owner = _owner(paths, name)
         if owner not in ("", config.name):
-            errors.append(
-                ConfigError(
-                    f"target {name} belongs to source {owner}: only one source may write a "
-                    "table of the lake",
-                    table=name,
-                    setting="targets",
-                    expected="a target that no other source of the lake "
-                    f"{config.sink.lake_path} has",
-                    got=f"the Delta table of {owner}",
-                    next_step="give this source its own lake (sink.lake_path), give the "
-                    "target another `name` in a rule under targets, or exclude the "
-                    "table (tables.exclude)",
-                )
+            yield ConfigError(
+                f"target {name} belongs to source {owner}: only one source may write a table of "
+                "the lake",
+                table=name,
+                setting="targets",
+                expected=f"a target that no other source of the lake {config.sink.lake_path} has",
+                got=f"the Delta table of {owner}",
+                next_step="give this source its own lake (sink.lake_path), give the target another "
+                "`name` in a rule under targets, or exclude the table (tables.exclude)",
             )
-    return errors
 
 
 def _owner(paths: LakePaths, target: str) -> str:
@@ -168,27 +162,26 @@ def _owner(paths: LakePaths, target: str) -> str:
     return "" if log is None else log.properties.get(SOURCE_PROPERTY, "")
 
 
-def _sharing(routes: list[Route]) -> list[CdcError]:
+def _sharing(routes: list[Route]) -> CdcError | None:
     first, *others = routes
     for route in others:
         if route.rule.shard_column is None or route.number != first.number:
-            return [_not_merged(route, [first.source])]
+            return _not_merged(route, [first.source])
     of_shards: dict[str, Route] = {}
     for route in routes:
         other = of_shards.setdefault(route.shard, route)
         if other is not route:
-            return [_same_shard(route, other.source)]
-    return []
+            return _same_shard(route, other.source)
+    return None
 
 
-def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
-    errors = []
+def _changed(routes: Routes, cut: Cut) -> Iterator[CdcError]:
     for name in sorted(cut.tables):
         suspension = cut.cursor.targets[name].suspended
         if suspension is not None and suspension.needs_snapshot:
             continue  # it gets no row before its new snapshot, by the present rule
-        errors.append(changed_rule(routes, cut, name))
-    return [error for error in errors if error is not None]
+        if (error := changed_rule(routes, cut, name)) is not None:
+            yield error
 
 
 def changed_rule(routes: Routes, cut: Cut, name: str) -> CdcError | None:
@@ -298,50 +291,48 @@ def check_places(
     targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(
         ours
     )
-    errors: list[CdcError] = []
+    _raise_all(_other_tables(paths, targets))
+
+
+def _other_tables(paths: LakePaths, targets: Collection[str]) -> Iterator[CdcError]:
     next_step = "move that table away, or give the target another `name`"
     for name in sorted(targets):
         try:
             log = read_table_log(paths.table(name))
         except LakeStateError as error:  # there is nothing of ours to restore, or to read again
             error.table, error.next_step = name, next_step
-            errors.append(error)
+            yield error
             continue
         if log is not None:
             owner = log.properties.get(SOURCE_PROPERTY)
-            errors.append(
-                LakeStateError(
-                    f"another Delta table is where target {name} belongs",
-                    table=name,
-                    expected="nothing there, or the last cut's own target",
-                    got=f"a table of source {owner}, version {log.version}"
-                    if owner
-                    else "a table without _cdc properties",
-                    next_step=next_step,
-                )
+            yield LakeStateError(
+                f"another Delta table is where target {name} belongs",
+                table=name,
+                expected="nothing there, or the last cut's own target",
+                got=f"a table of source {owner}, version {log.version}"
+                if owner
+                else "a table without _cdc properties",
+                next_step=next_step,
             )
-    _raise_all(errors)
 
 
-def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
-    errors: list[CdcError] = []
+def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> Iterator[CdcError]:
     for source, (columns, key) in sorted(known.items()):
-        for route in _routes_or_none(routes, source):
+        of_source = _routes_or_none(routes, source)
+        checks: list[Callable[[], object]] = [
+            *(partial(shape_table, route, columns, key) for route in of_source),
+            *(partial(mask_of, of_source, column.name) for column in columns),
+        ]
+        for check in checks:
             try:
-                shape_table(route, columns, key)
+                check()
             except ConfigError as error:
-                errors.append(error)
-        for column in columns:
-            try:
-                mask_of(_routes_or_none(routes, source), column.name)
-            except ConfigError as error:
-                errors.append(error)
-    return [*errors, *_unknown_columns(config, routes, known)]
+                yield error
+    yield from _unknown_columns(config, routes, known)
 
 
-def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
+def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> Iterator[CdcError]:
     """Columns that a rule names and none of its tables has, if all are known by name."""
-    errors: list[CdcError] = []
     names = pattern_names(config)
     for number, rule in enumerate(config.targets):
         of_rule = [
@@ -357,15 +348,12 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
         for setting, named in (("masks", rule.masks), ("types", rule.types)):
             for name in named:
                 if name.lower() not in existing:
-                    errors.append(
-                        ConfigError(
-                            f"no table of the rule has a column {name}",
-                            setting=f"targets.{number}.{setting}.{name}",
-                            expected=f"one of {', '.join(sorted(existing))}",
-                            next_step="write the column's name as at the source, or remove it",
-                        )
+                    yield ConfigError(
+                        f"no table of the rule has a column {name}",
+                        setting=f"targets.{number}.{setting}.{name}",
+                        expected=f"one of {', '.join(sorted(existing))}",
+                        next_step="write the column's name as at the source, or remove it",
                     )
-    return errors
 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
@@ -387,8 +375,8 @@ def _check_writable(lake: Path) -> None:
         )
 
 
-def _raise_all(found: list[CdcError]) -> None:
-    if not found:
+def _raise_all(errors: Iterable[CdcError]) -> None:
+    if not (found := list(errors)):
         return
     if len(found) == 1:
         raise found[0]

@@ -41,8 +41,7 @@ from cdc_pipeline.run.bounds import bound_text
 class Limit(ABC):
     """One limit of one run, with state from slice to slice; `text` follows "the run ended"."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
     def begin(self) -> None:
         """Reading begins."""
@@ -63,8 +62,7 @@ class Limit(ABC):
 
 
 class _TransactionsLimit(Limit):
-    def __init__(self, transactions: int, *, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, transactions: int) -> None:
         self._wanted = self._left = transactions
 
     def rows_within(self, piece: EventSlice) -> int | None:
@@ -80,8 +78,7 @@ class _TransactionsLimit(Limit):
 
 
 class _BytesLimit(Limit):
-    def __init__(self, size_bytes: int, *, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, size_bytes: int) -> None:
         self._wanted = size_bytes
         self._read = 0
 
@@ -105,8 +102,7 @@ class _BytesLimit(Limit):
 class _SecondsLimit(Limit):
     """At the first transaction end that is read `seconds` after reading began."""
 
-    def __init__(self, seconds: float, *, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began_s = time.monotonic()
 
@@ -129,8 +125,7 @@ class _TimeLimit(Limit):
     the second.
     """
 
-    def __init__(self, moment: datetime, *, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, moment: datetime) -> None:
         self._moment_us = microseconds_of(moment)
 
     def rows_within(self, piece: EventSlice) -> int | None:
@@ -141,8 +136,7 @@ class _TimeLimit(Limit):
 
 
 class _GtidLimit(Limit):
-    def __init__(self, wanted: SingleGtid, *, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, wanted: SingleGtid) -> None:
         self._wanted = wanted
         self._is_open = False  # its begin was read, its end is in a later slice
 
@@ -185,18 +179,22 @@ class _GtidLimit(Limit):
 
 def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
     """None if the bound's end is a known position; PositionError: no GTID of this flavor."""
-    text = bound_text(bound)
-    if isinstance(bound, TransactionsBoundConfig):
-        return _TransactionsLimit(bound.transactions, text=text)
-    if isinstance(bound, BytesBoundConfig):
-        return _BytesLimit(bound.bytes, text=text)
-    if isinstance(bound, SecondsBoundConfig):
-        return _SecondsLimit(bound.seconds, text=text)
-    if isinstance(bound, TimeBoundConfig):
-        return _TimeLimit(bound.time, text=text)
-    if isinstance(bound, GtidBoundConfig):
-        return _GtidLimit(parse_single_gtid(bound.gtid, flavor), text=text)
-    return None
+    limit: Limit
+    match bound:
+        case TransactionsBoundConfig():
+            limit = _TransactionsLimit(bound.transactions)
+        case BytesBoundConfig():
+            limit = _BytesLimit(bound.bytes)
+        case SecondsBoundConfig():
+            limit = _SecondsLimit(bound.seconds)
+        case TimeBoundConfig():
+            limit = _TimeLimit(bound.time)
+        case GtidBoundConfig():
+            limit = _GtidLimit(parse_single_gtid(bound.gtid, flavor))
+        case _:
+            return None
+    limit.text = bound_text(bound)
+    return limit
 
 
 def executed_before(
