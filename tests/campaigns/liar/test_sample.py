@@ -127,9 +127,9 @@ def test_k25_f61_heartbeats_that_come_faster_than_they_are_read_end(judge: Judge
         ("doctor", b"\x03SHOW BINARY LOG STATUS", 0, None),
         ("doctor", b"\x03SHOW BINARY LOGS", 1, b"inf"),
         ("doctor", b"\x03SELECT @@GLOBAL.server_id", 0, b"'; DROP TABLE a; --"),
-        ("discover", b"\x03SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS", 0, None),
-        ("discover", b"\x03SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS", 5, b"NaN"),
-        ("load", b"\x03SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS", 1, None),
+        ("discover", b"\x03SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE", 0, None),
+        ("discover", b"\x03SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE", 5, b"NaN"),
+        ("load", b"\x03SELECT TABLE_SCHEMA, TABLE_NAME, ", 1, None),
     ],
 )
 def test_k25_f42_a_value_that_is_none_of_its_kind_is_an_error_of_ours(
@@ -164,7 +164,7 @@ def test_k26_a_server_gets_neither_a_file_nor_the_password(judge: Judge) -> None
 
 
 def test_k22_f135_a_text_of_the_catalog_that_is_no_utf_8_is_an_error_of_ours(judge: Judge) -> None:
-    asked = b"\x03SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_TYPE"
+    asked = b"\x03SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE"
     verdict = told(
         judge, "discover", asked, "cell", 23, 16, "fffefd", flavor="mariadb", repairs=False
     )
