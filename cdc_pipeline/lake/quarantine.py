@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +31,7 @@ from pydantic import TypeAdapter
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
+from cdc_pipeline.clock import now_us
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, read_document
@@ -107,6 +108,13 @@ class Entry:
     def rows(self) -> DecodedRows | None:
         """The decoded change; None if the event could not be decoded."""
         return decode_stream(self.row, commit_ts_us=self.ts_us) if self.row else None
+
+    def settled(
+        self, what: Literal["replayed", "discarded"], *, who: str, why: str
+    ) -> QuarantineMark:
+        return QuarantineMark(
+            entry=self.id, table=self.table, what=what, who=who, why=why, at_us=now_us()
+        )
 
 
 # -- writing ---------------------------------------------------------------------------------------

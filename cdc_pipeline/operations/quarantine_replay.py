@@ -22,7 +22,6 @@ from typing import Literal
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -126,13 +125,8 @@ def settle(
             sink.discard_unrecorded()
             return settled
         done = set(settled.done)
-        at_us = now_us()
         marks = tuple(
-            QuarantineMark(
-                entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=at_us
-            )
-            for entry in entries
-            if entry.id in done
+            entry.settled(what, who=who, why=why) for entry in entries if entry.id in done
         )
         batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
         settled.batch_number = batch.number

@@ -79,7 +79,7 @@ def swap(
         batch.change(left, left.spec.columns, ())
         update = {"sources": tuple(left.spec.sources), "origin": None}
         states[left.name] = states[left.name].model_copy(update=update)
-    marks = _superseded(main, sources, operation_id=state.operation_id, at_us=state.time_us)
+    marks = _superseded(main, sources, operation_id=state.operation_id)
     _carry_over(side, side_cut, batch, sources)
     published = main.publish(
         kind="snapshot",
@@ -165,24 +165,15 @@ def given_up(
 
 
 def _superseded(
-    main: AdminBatch, sources: Collection[str], *, operation_id: str, at_us: int
+    main: AdminBatch, sources: Collection[str], *, operation_id: str
 ) -> tuple[QuarantineMark, ...]:
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
     entries = read_entries(
         main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True
     )
-    return tuple(
-        QuarantineMark(
-            entry=entry.id,
-            table=entry.table,
-            what="discarded",
-            who=f"snapshot {operation_id}",
-            why=_SUPERSEDED,
-            at_us=at_us,
-        )
-        for entry in entries
-    )
+    who = f"snapshot {operation_id}"
+    return tuple(entry.settled("discarded", who=who, why=_SUPERSEDED) for entry in entries)
 
 
 def _carry_over(side: SnapshotLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
