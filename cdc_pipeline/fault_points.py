@@ -59,7 +59,6 @@ FAULT_POINTS: Final[Mapping[str, str]] = MappingProxyType(
         "snapshot_begun": "The snapshot's own file: its tables, and the place of the log where it "
         "begins.",
         "snapshot_created": "The side lake's empty tables.",
-        "snapshot_view_part": "A part of a table read in one view; not counted as read yet.",
         "snapshot_chunks": "A batch of rows (in the side lake, or read again), and the progress.",
         "snapshot_passed_ddl": "Main and side lake, both captured past a DDL of one of its tables.",
         "snapshot_read": "All rows of the snapshot, in the side lake.",

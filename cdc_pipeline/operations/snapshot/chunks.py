@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +28,9 @@ from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.snapshot.side import SideBatch, SnapshotLake
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
 
+_NOT_LAST: Final = KeyRange(None, ())  # of a view, which no other process can open again
 # Without a row read in between: the table changes faster than it can be read.
 _PASSES_MAX: Final = 10
 
@@ -59,10 +61,14 @@ class SnapshotChunks:
         """Read what is left; `started`: of a snapshot that begins, None if it resumes."""
         schemas = None if started is None else dict(started.schemas)
         if started is not None and started.view is not None:
+            exact = {name: started.schemas[name] for name in started.state.exact}
+            at, rows_max = started.state.cursor.position, self.main.config.snapshot.chunk_rows
+            chunks = _view_chunks(started.view, exact.values(), at=at, rows_max=rows_max)
             try:
-                self._read_view(started)
+                while self._batch(chunks, exact):
+                    pass
             except (TableChangedError, SchemaError) as error:
-                for name in started.state.exact:  # half a view is worthless
+                for name in exact:  # half a view is worthless
                     self.side.leave_source(name, error)
             finally:
                 started.view.close()
@@ -87,34 +93,6 @@ class SnapshotChunks:
 
     def _progress_of(self, name: str) -> TableProgress:
         return self._progress.tables.get(name, TableProgress())
-
-    # -- tables of one view ------------------------------------------------------------------------
-
-    def _read_view(self, started: Started) -> None:
-        assert started.view is not None
-        limit = self.main.config.snapshot.chunk_rows
-        for name in started.state.exact:
-            schema, parts = started.schemas[name], None
-            for parts in _grouped(started.view.select(schema), limit):
-                self._take_of_view(schema, parts)
-            if parts is None:
-                self._take_of_view(schema, [])
-            self._keep(self._progress, name, is_done=True)
-        self._check_unchanged({name: started.schemas[name] for name in started.state.exact})
-        # Counted as read with the last batch, and not before.
-        with self.side.reading() as batch:
-            batch.commit(self._progress)
-        reach("snapshot_chunks")
-
-    def _take_of_view(self, schema: TableSchema, parts: list[SelectedRows]) -> None:
-        has_rows = bool(parts)
-        with self.side.reading() as batch:
-            progress = self._take(batch, self._progress, schema, parts)
-            if has_rows:
-                batch.commit(progress)
-        self._progress = progress
-        self.main.observer.operation_progressed(self.side.state, progress)
-        reach("snapshot_view_part")
 
     # -- chunks ------------------------------------------------------------------------------------
 
@@ -156,7 +134,7 @@ class SnapshotChunks:
                 if self.side.is_left(name):
                     continue
                 rows += len(chunk)
-                progress = self._take(batch, progress, chunk.schema, chunk.parts, chunk=chunk)
+                progress = self._take(batch, progress, chunk)
                 taken.add(name)
             if not taken:
                 return is_more
@@ -168,45 +146,23 @@ class SnapshotChunks:
         reach("snapshot_chunks")
         return is_more
 
-    def _take(
-        self,
-        batch: SideBatch,
-        progress: Progress,
-        schema: TableSchema,
-        parts: list[SelectedRows],
-        *,
-        chunk: Chunk | None = None,
-    ) -> Progress:
-        name = schema.full_name
+    def _take(self, batch: SideBatch, progress: Progress, chunk: Chunk) -> Progress:
+        name = chunk.schema.full_name
         known = progress.tables.get(name, TableProgress())
         rows = known.rows
-        while parts:
-            part = parts.pop(0)  # what is staged need not stay in memory
+        while chunk.parts:
+            part = chunk.parts.pop(0)  # what is staged need not stay in memory
             inserts = part.as_inserts(
                 seq_first=next_seq(batch.place.seq, rows), commit_ts_us=batch.place.time_us
             )
             batch.take(inserts, first=rows)
             rows += len(part)
-        table_progress = known.model_copy(update={"rows": rows, "chunks": known.chunks + 1})
-        update: dict[str, object] = {}
-        if chunk is not None:
-            table_progress = table_progress.model_copy(
-                update={"after": chunk.bounds.upto, "is_done": chunk.bounds.upto is None}
-            )
-            if (
-                chunk.high.order
-                > Position(progress.high_journal or chunk.high.journal, progress.high_offset).order
-            ):
-                update = {"high_journal": chunk.high.journal, "high_offset": chunk.high.offset}
-        return progress.model_copy(
-            update={**update, "tables": {**progress.tables, name: table_progress}}
-        )
-
-    def _keep(self, progress: Progress, name: str, *, is_done: bool) -> None:
-        table_progress = progress.tables[name].model_copy(update={"is_done": is_done})
-        self._progress = progress.model_copy(
-            update={"tables": {**progress.tables, name: table_progress}}
-        )
+        upto, high = chunk.bounds.upto, chunk.high
+        table = TableProgress(rows=rows, chunks=known.chunks + 1, after=upto, is_done=upto is None)
+        update: dict[str, object] = {"tables": {**progress.tables, name: table}}
+        if high.order > Position(progress.high_journal or high.journal, progress.high_offset).order:
+            update |= {"high_journal": high.journal, "high_offset": high.offset}
+        return progress.model_copy(update=update)
 
     # -- DDL ---------------------------------------------------------------------------------------
 
@@ -248,12 +204,14 @@ class _TableGoneError(TableChangedError):
     """The table is gone. If it was recreated, the snapshot of that new table is another one."""
 
 
-def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:
-    group: list[SelectedRows] = []
-    for part in parts:
-        group.append(part)
-        if sum(map(len, group)) >= rows_max:
-            yield group
-            group = []
-    if group:
-        yield group
+def _view_chunks(
+    view: TableReader, schemas: Collection[TableSchema], *, at: Position, rows_max: int
+) -> Iterator[Chunk]:
+    for schema in schemas:
+        parts: list[SelectedRows] = []
+        for part in view.select(schema):
+            parts.append(part)
+            if sum(map(len, parts)) >= rows_max:
+                yield Chunk(schema, _NOT_LAST, parts, at)
+                parts = []
+        yield Chunk(schema, ALL_ROWS, parts, at)

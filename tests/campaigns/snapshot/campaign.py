@@ -36,7 +36,6 @@ from tests.support.crash_children import run_child
 FAULT_POINTS = [
     "snapshot_begun",
     "snapshot_created",
-    "snapshot_view_part",
     "snapshot_chunks",
     "snapshot_chunks/staging",
     "snapshot_chunks/before_record",
