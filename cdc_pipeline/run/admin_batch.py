@@ -16,7 +16,15 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
+from cdc_pipeline.lake.records import (
+    BatchKind,
+    BatchRecord,
+    Cut,
+    Interval,
+    Note,
+    QuarantineMark,
+    RecordedTarget,
+)
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
@@ -74,9 +82,10 @@ class AdminBatch:
         dropped: Sequence[str] = (),
         marks: Sequence[QuarantineMark] = (),
         source_time_us: int | None = None,
+        part: Sequence[RecordedTarget] = (),
     ) -> Cut:
         """Record and finish the batch. `targets`: the cursor's states then; `dropped` ones leave
-        it.
+        it; `part`: what was staged as a part of a batch, instead of what `rows` have.
         """
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
@@ -92,11 +101,12 @@ class AdminBatch:
                 update={"batch_number": self.number, "targets": states}
             ),
             source_time_us=source_time_us,
+            targets=tuple(part),
             dropped=tuple(dropped),
             quarantine_marks=tuple(marks),
             notes=tuple(notes),
         )
-        return self.finish(self.rows.record(head))
+        return self.finish(self.rows.put(head) if part else self.rows.record(head))
 
     def suspend(
         self,

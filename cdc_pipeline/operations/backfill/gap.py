@@ -37,7 +37,7 @@ from cdc_pipeline.lake.long_operations import (
     new_operation_id,
     remembered,
 )
-from cdc_pipeline.lake.records import BatchRecord, Interval, Note, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Note, RecordedTarget
 from cdc_pipeline.operations.backfill.backfill import last_of
 from cdc_pipeline.operations.backfill.lake import as_text, checked_tables
 from cdc_pipeline.operations.backfill.rebuild import with_archive
@@ -217,17 +217,22 @@ class _Filling:
             return self._report("the range was filled before", dict.fromkeys(names, 0))
         for name in left:
             self._check_empty(name, first, last)
-        record = self._record(self._staged(source, begin, last), left, first, last)
-        targets = () if record is None else record.targets
+        targets = self._fitting(self._staged(source, begin, last), left)
         rows = dict.fromkeys(left, 0) | {each.table: _row_changes(each) for each in targets}
         state = self.state.model_copy(update={"filled": rows})
         rows = dict.fromkeys(names, 0) | rows
-        if record is None:
+        if not targets:
             self.folder.finish(state)
             return self._report("the range has no change of the table", rows)
         self.folder.change(state)
-        self.folder.write_progress(0, Progress(batch_number=record.batch_number))
-        cut = self.batch.finish(self.batch.rows.put(record))
+        self.folder.write_progress(0, Progress(batch_number=self.batch.number))
+        between = f"changes between {first} and {last} were appended by {state.operation_id}"
+        at = {"journal": first.journal, "offset": first.offset}
+        notes = [
+            Note(kind=GAP_FILLED_NOTE, text=f"{_row_changes(of)} {between}", table=of.table, **at)
+            for of in targets
+        ]
+        cut = self.batch.publish(kind="replay", notes=notes, part=targets)
         self.folder.finish(state)
         return self._report("the changes of the range were appended", rows, cut.batch_number)
 
@@ -318,46 +323,20 @@ class _Filling:
         assert committer.part is not None  # a range that ends well has one
         return committer.part
 
-    def _record(
-        self, part: BatchRecord, names: list[str], first: Position, last: Position
-    ) -> BatchRecord | None:
-        cursor = self.batch.cursor
-        targets = [target for target in part.targets if target.table in names]
-        if not targets:
-            return None
-        if part.quarantine or any(target.create for target in targets):
+    def _fitting(self, part: BatchRecord, names: list[str]) -> list[RecordedTarget]:
+        targets = [
+            target.model_copy(update={"exact": False})
+            for target in part.targets
+            if target.table in names
+        ]
+        if targets and (part.quarantine or any(target.create for target in targets)):
             raise SnapshotError(
                 "changes of the range do not fit the changelog",
                 table=self._table,
                 expected="rows that can be applied, with the changelog's columns",
                 next_step="replay the range into a separate lake (--into), and examine it there",
             )
-        number = cursor.batch_number + 1
-        notes = [
-            Note(
-                kind=GAP_FILLED_NOTE,
-                text=f"{_row_changes(target)} changes between {first} and {last} were appended "
-                f"by {self.state.operation_id}",
-                journal=first.journal,
-                offset=first.offset,
-                table=target.table,
-            )
-            for target in targets
-        ]
-        return part.model_copy(
-            update={
-                "kind": "replay",
-                "run_id": self.batch.run_id,
-                "start": cursor.position,
-                "interval": Interval(start=cursor.position, end=cursor.position),
-                "cursor_after": cursor.model_copy(update={"batch_number": number}),
-                "source_time_us": -1 if self.batch.cut is None else self.batch.cut.source_time_us,
-                "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
-                "dropped": (),
-                "ddl": (),
-                "notes": tuple(notes),
-            }
-        )
+        return targets
 
     def _has_rows(self, name: str, filled: Operation) -> bool:
         """By the changelog's own rows: it may have been created again since."""
