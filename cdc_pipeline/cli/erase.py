@@ -10,9 +10,8 @@ import click
 
 from cdc_pipeline.cli.common.certificates import (
     AND_OLDER,
-    ask_and_do,
+    Removal,
     at_once_option,
-    check_again,
     check_option,
     show_held,
     source_table_option,
@@ -25,7 +24,6 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.cli.story import key_of
 from cdc_pipeline.text.wording import count_of
 
@@ -87,7 +85,6 @@ def command(
 
     Exit codes: 0 done; 1 failed, or --check finds rows; 2 wrong usage, or not confirmed.
     """
-    config = settings.config_of(source)
     from cdc_pipeline.operations.erase import erase as erasing
     from cdc_pipeline.operations.erase.keys import read_keys
 
@@ -103,29 +100,17 @@ def command(
         who=operator(),
         why=reason,
     )
-    with open_source(settings, config) as access:
-        if check:
-            check_again(
-                access,
-                settings,
-                "erase",
-                lambda run: erasing.check(config, cursors=run["cursors"], table=table_name),
-                show=_show,
-                nothing=f"nothing was erased of {table_name}",
-            )
-            return
-        ask_and_do(
-            access,
-            settings,
-            "erase",
-            preview=lambda cursors: erasing.preview(config, asked, cursors=cursors),
-            show_preview=_show_preview,
-            asks=partial(_asks, at_once=at_once),
-            work=lambda run: erasing.erase(config, asked, **run),
-            show=_show,
-            dry_run=dry_run,
-            yes=yes,
-        )
+    Removal(
+        "erase",
+        table_name,
+        preview=lambda config, cursors: erasing.preview(config, asked, cursors=cursors),
+        remove=lambda config, run: erasing.erase(config, asked, **run),
+        check=erasing.check,
+        show_preview=_show_preview,
+        asks=partial(_asks, at_once=at_once),
+        show=_show,
+        nothing=f"nothing was erased of {table_name}",
+    ).run(settings, source, check=check, dry_run=dry_run, yes=yes)
 
 
 def _asks(told: ErasePreview, *, at_once: bool) -> tuple[str, str]:

@@ -9,9 +9,8 @@ import click
 
 from cdc_pipeline.cli.common.certificates import (
     AND_OLDER,
-    ask_and_do,
+    Removal,
     at_once_option,
-    check_again,
     check_option,
     show_held,
     source_table_option,
@@ -24,7 +23,6 @@ from cdc_pipeline.cli.common.settings import (
     with_json,
     yes_option,
 )
-from cdc_pipeline.cli.common.source_access import open_source
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
@@ -61,7 +59,6 @@ def command(
 
     Exit codes: 0 done; 1 failed, or --check finds old values; 2 wrong usage, or not confirmed.
     """
-    config = settings.config_of(source)
     from cdc_pipeline.operations.erase import remask as remasking
 
     if check and (rebuild or without_past or at_once or dry_run):
@@ -76,29 +73,17 @@ def command(
         who=operator(),
         why=reason,
     )
-    with open_source(settings, config) as access:
-        if check:
-            check_again(
-                access,
-                settings,
-                "remask",
-                lambda run: remasking.check(config, cursors=run["cursors"], table=table_name),
-                show=_show,
-                nothing=f"no masks of {table_name} came after its rows",
-            )
-            return
-        ask_and_do(
-            access,
-            settings,
-            "remask",
-            preview=lambda cursors: remasking.preview(config, asked, cursors=cursors),
-            show_preview=_show_preview,
-            asks=partial(_asks, at_once=at_once),
-            work=lambda run: remasking.remask(config, asked, **run),
-            show=_show,
-            dry_run=dry_run,
-            yes=yes,
-        )
+    Removal(
+        "remask",
+        table_name,
+        preview=lambda config, cursors: remasking.preview(config, asked, cursors=cursors),
+        remove=lambda config, run: remasking.remask(config, asked, **run),
+        check=remasking.check,
+        show_preview=_show_preview,
+        asks=partial(_asks, at_once=at_once),
+        show=_show,
+        nothing=f"no masks of {table_name} came after its rows",
+    ).run(settings, source, check=check, dry_run=dry_run, yes=yes)
 
 
 def _asks(told: RemaskPreview, *, at_once: bool) -> tuple[str, str]:

@@ -5,8 +5,10 @@ terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import click
 
@@ -18,11 +20,12 @@ from cdc_pipeline.cli.common.output import (
     show_result,
 )
 from cdc_pipeline.cli.common.settings import Settings
-from cdc_pipeline.cli.common.source_access import operate_in
+from cdc_pipeline.cli.common.source_access import open_source, operate_in
 from cdc_pipeline.text.wording import count_of
 
 if TYPE_CHECKING:
     from cdc_pipeline.cli.common.source_access import SourceAccess
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.frozen_model import FrozenModel
     from cdc_pipeline.lake.erasures import Searched
     from cdc_pipeline.orchestration.translator import RunKind
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from cdc_pipeline.run.observer import OperationRun
 
 P = TypeVar("P", bound="FrozenModel")
-R = TypeVar("R", bound="FrozenModel")
 T = TypeVar("T", bound="Searched")
 
 AND_OLDER: Final = ", with all older versions and cuts"
@@ -47,59 +49,64 @@ at_once_option = click.option(
 check_option = click.option("--check", is_flag=True, help="Search the lake again.")
 
 
-def ask_and_do(
-    access: SourceAccess,
-    settings: Settings,
-    kind: RunKind,
-    *,
-    preview: Callable[[CursorStore], P],
-    show_preview: Callable[[P], None],
-    asks: Callable[[P], tuple[str, str]],
-    work: Callable[[OperationRun], R],
-    show: Callable[[R], None],
-    dry_run: bool,
-    yes: bool,
-) -> None:
-    """Show what would be done, and do it if a person agrees. `asks`: to whom it is done, and
-    what.
+@dataclass(frozen=True)
+class Removal(Generic[P, T]):
+    """A command's work for `table`, and what it says. `asks`: to whom it is done, and what;
+    `nothing`: where there was no request.
     """
-    if dry_run or not yes:
-        with quiet_streams(quiet=not settings.debug):
-            told = preview(access.cursors)
-        if dry_run:
-            show_result(settings, told, show_preview)
-            return
-        if not settings.as_json:
-            show_preview(told)
-        what, does = asks(told)
-        confirm(
-            settings,
-            f"{what} will {does}. Continue?",
-            refusal=f"{what} would {does}, which needs confirmation",
-            yes=yes,
-        )
-    show_result(settings, operate_in(access, settings, kind, work), show)
 
+    kind: RunKind
+    table: str
+    preview: Callable[[PipelineConfig, CursorStore], P]
+    remove: Callable[[PipelineConfig, OperationRun], T]
+    check: Callable[..., Sequence[T]]
+    show_preview: Callable[[P], None]
+    asks: Callable[[P], tuple[str, str]]
+    show: Callable[[T], None]
+    nothing: str
 
-def check_again(
-    access: SourceAccess,
-    settings: Settings,
-    kind: RunKind,
-    work: Callable[[OperationRun], Sequence[T]],
-    *,
-    show: Callable[[T], None],
-    nothing: str,
-) -> None:
-    """Exits with 1 while something is still held; `nothing`: said where there was no request."""
-    found = operate_in(access, settings, kind, work)
-    if settings.as_json:
-        emit_json([one.model_dump(mode="json") for one in found])
-    elif not found:
-        results().print(nothing)
-    for one in found if not settings.as_json else ():
-        show(one)
-    if any(not one.is_absent for one in found):
-        raise click.exceptions.Exit(1)
+    def run(
+        self, settings: Settings, source: str, *, check: bool, dry_run: bool, yes: bool
+    ) -> None:
+        """Show what would be done, and do it if a person agrees; or `check`: exit with 1 while
+        something is still held.
+        """
+        config = settings.config_of(source)
+        with open_source(settings, config) as access:
+            if check:
+                self._check(settings, config, access)
+                return
+            if dry_run or not yes:
+                with quiet_streams(quiet=not settings.debug):
+                    told = self.preview(config, access.cursors)
+                if dry_run:
+                    show_result(settings, told, self.show_preview)
+                    return
+                if not settings.as_json:
+                    self.show_preview(told)
+                what, does = self.asks(told)
+                confirm(
+                    settings,
+                    f"{what} will {does}. Continue?",
+                    refusal=f"{what} would {does}, which needs confirmation",
+                    yes=yes,
+                )
+            done = operate_in(access, settings, self.kind, partial(self.remove, config))
+            show_result(settings, done, self.show)
+
+    def _check(self, settings: Settings, config: PipelineConfig, access: SourceAccess) -> None:
+        def search(run: OperationRun) -> Sequence[T]:
+            return self.check(config, cursors=run["cursors"], table=self.table)
+
+        found = operate_in(access, settings, self.kind, search)
+        if settings.as_json:
+            emit_json([one.model_dump(mode="json") for one in found])
+        elif not found:
+            results().print(self.nothing)
+        for one in found if not settings.as_json else ():
+            self.show(one)
+        if any(not one.is_absent for one in found):
+            raise click.exceptions.Exit(1)
 
 
 def show_held(done: Searched) -> None:
