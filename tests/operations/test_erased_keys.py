@@ -53,7 +53,7 @@ def test_a_masked_key_is_looked_for_masked_and_kept_as_the_log_has_it() -> None:
     ((_, table),) = hidden.by_target([("7",)])
     assert table.to_pylist()[0]["id"] == hidden.masked(arrays)[0][0].as_py() != "7"
     with pytest.raises(ConfigError, match="masked"):
-        hidden.found(None, None, {"n": "x"})  # type: ignore[arg-type]
+        hidden.found(None, {"n": "x"})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from cdc_pipeline.lake.erasures import Certificate, Erasure, NameBound
 from cdc_pipeline.lake.long_operations import new_operation_id, unfinished
 from cdc_pipeline.lake.paths import list_numbers
 from cdc_pipeline.lake.quarantine import read_entries
-from cdc_pipeline.lake.records import BatchRecord, Note, QuarantineMark
+from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.operations.erase.certify import Certifying, alone, certified
@@ -51,7 +51,7 @@ from cdc_pipeline.operations.erase.keys import (
     earlier_names,
     key_now,
 )
-from cdc_pipeline.operations.erase.search import SoughtKeys
+from cdc_pipeline.operations.erase.search import Sought
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -60,9 +60,9 @@ from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.wiring import build_sink, build_source
 from cdc_pipeline.schema.history.history import SchemaHistory
-from cdc_pipeline.sink.apply.erase import count_rows
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.read.rows import open_rows
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import Targets, targets_at
@@ -144,7 +144,6 @@ class _Erasing:
         self.history = file.read().up_to(self.batch.cursor.seq)
         self.names = self._names(end)
         self.keys = self._table_keys(self.names)
-        self.session = new_session(self.sink.spark.session())
 
     def end(self) -> _End:
         cursor = self.batch.cursor
@@ -196,7 +195,7 @@ class _Erasing:
                     got=f"a cursor at {self.batch.cursor.position}",
                     next_step=f"run `cdc-pipeline run {self.config.name}` first, or give the keys",
                 )
-            keys += self.keys.found(self.session, self.paths, self.asked.where)
+            keys += self.keys.found(self.paths, self.asked.where)
         keys = sorted(set(keys))
         if len(keys) > KEYS_MAX:
             raise ConfigError(
@@ -208,13 +207,14 @@ class _Erasing:
             )
         return keys
 
-    def rows(self, keys: Sequence[Key]) -> dict[str, int]:
-        return {
-            target.name: count_rows(
-                self.session, self.paths.table(target.name), target.spec, of_target
-            )
-            for target, of_target in self.keys.by_target(keys)
-        }
+    def rows(self, erasure: Erasure) -> dict[str, int]:
+        """That hold one of its keys, by target."""
+        counts = dict.fromkeys((place.target.name for place in self.keys.places), 0)
+        for name in counts:
+            path, columns = self.paths.table(name), self.keys.columns(name)
+            for rows in open_rows(path, readable_state(path), columns=columns).batches():
+                counts[name] += self.keys.count(name, rows, erasure.has)
+        return counts
 
     def at_source(self, keys: Sequence[Key]) -> int | None:
         """How many of the keys it has; None if it cannot be asked. Raises LakeStateError: a
@@ -272,22 +272,11 @@ class _Erasing:
     def is_same(self, erasure: Erasure, keys: Sequence[Key]) -> bool:
         return self.keys.digests(self.keys.arrays(keys), erasure.salt) == erasure.digests
 
-    def record(self, keys: Sequence[Key]) -> Erasure:
-        """A new one; the rows were just seen to be gone."""
-        if not keys:
-            raise ConfigError(
-                f"no row of {self.table} has these values",
-                table=self.table,
-                setting="where",
-                next_step="give the key itself: it is then left out of the log, too",
-            )
-        known = erasures.erasures_of(self.paths).read()
-        salt, end = erasures.salt_of(known), self.end()
-        # One that was inserted again before `end` would be left out for ever.
-        if not self.asked.is_known and (present := self.at_source(keys)):
-            raise _present(self.table, present)
-        arrays = self.keys.arrays(keys)
-        new = Erasure(
+    def drafted(self, keys: Sequence[Key]) -> Erasure:
+        """Up to the end of the log as it is now."""
+        arrays, end = self.keys.arrays(keys), self.end()
+        salt = erasures.salt_of(erasures.erasures_of(self.paths).read())
+        return Erasure(
             erasure_id=new_operation_id(),
             source=self.paths.source,
             table=self.table,
@@ -306,26 +295,37 @@ class _Erasing:
             who=self.asked.who,
             why=self.asked.why,
         )
+
+    def record(self, keys: Sequence[Key]) -> Erasure:
+        """A new one; the rows were just seen to be gone."""
+        if not keys:
+            raise ConfigError(
+                f"no row of {self.table} has these values",
+                table=self.table,
+                setting="where",
+                next_step="give the key itself: it is then left out of the log, too",
+            )
+        new = self.drafted(keys)
+        # One that was inserted again before its end would be left out for ever.
+        if not self.asked.is_known and (present := self.at_source(keys)):
+            raise _present(self.table, present)
         erasures.record(self.paths, new)
         return new
 
     def remove(self, erasure: Erasure, keys: Sequence[Key]) -> None:
         """In one batch; rows that came since it was recorded stay."""
         self.keys = self._table_keys(erasure.names)
-        rows = self.rows(keys)
+        rows = self.rows(erasure)
         for target, of_target in self.keys.by_target(keys):
             self.batch.rows.erase(target, of_target, rows=rows[target.name])
-        at_us = now_us()
+        why = f"erasure {erasure.erasure_id}"
         marks = [
-            QuarantineMark(
-                entry=one.id, table=one.table, what="discarded", who=self.asked.who,
-                why=f"erasure {erasure.erasure_id}", at_us=at_us,
-            )
+            one.settled("discarded", who=self.asked.who, why=why)
             for one in read_entries(
                 self.paths, before=self.batch.number, tables=self.names, only_open=True
             )
             if (entry := one.rows()) is not None and _is_erased(erasure, entry)
-        ]  # fmt: skip
+        ]
         note = Note(kind=_ERASED_NOTE, text=_note(erasure), table=self.table)
         self.batch.publish(kind="erase", notes=[note], marks=marks)
 
@@ -349,14 +349,14 @@ class _Certifying(Certifying[Certificate]):
     def is_gone(self, rows: DecodedRows) -> bool:
         return _is_erased(self.erasure, rows)
 
-    def sought(self) -> SoughtKeys:
-        return SoughtKeys(
+    def sought(self) -> Sought:
+        return Sought(
             what="erased rows",
+            columns=self.keys.columns,
+            count=lambda target, rows: self.keys.count(target, rows, self.erasure.has),
             targets={place.target.name for place in self.keys.places},
             names=self.erasure.names,
             advice="has left the pipeline: remove its folder",
-            erasure=self.erasure,
-            places=self.keys.places,
             **self.since(),
         )
 
@@ -397,7 +397,7 @@ def preview(config: PipelineConfig, asked: EraseRequest, *, cursors: CursorStore
             table=erasing.table,
             names=tuple(erasing.names),
             keys=len(keys),
-            rows=erasing.rows(keys) if keys else {},
+            rows=erasing.rows(erasing.drafted(keys)) if keys else {},
             at_source=erasing.at_source(keys),
         )
 

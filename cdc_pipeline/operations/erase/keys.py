@@ -7,20 +7,22 @@ Rules:
 - Every table of the last cut is a target that holds the table's rows, or did under an earlier name.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.binlog.value_text import hashed, text_of, value_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import HashMask
@@ -41,10 +43,11 @@ from cdc_pipeline.schema.history.history import (
     SchemaHistory,
     Version,
 )
-from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
-from cdc_pipeline.sink.apply.erase import BOUND_COLUMN, value_sql
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
-from cdc_pipeline.sink.spark.sql import quoted, table_at
+from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.apply.erase import BOUND_COLUMN
+from cdc_pipeline.sink.delta.replay import readable_state
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, SEQ_COLUMN
+from cdc_pipeline.sink.read.rows import open_rows
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.masks import mask_key, mask_of
 from cdc_pipeline.targets.targets import Targets
@@ -223,8 +226,10 @@ class TableKeys:
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def found(self, session: Any, paths: LakePaths, where: Mapping[str, str]) -> list[Key]:
-        """The keys of all rows with these values, in any target and image. Raises ConfigError."""
+    def found(self, paths: LakePaths, where: Mapping[str, str]) -> list[Key]:
+        """The keys of all rows with these values, in any target and image. Raises ConfigError; and
+        as `open_rows` and reading do.
+        """
         routes = self._targets.routes_of(self.table)
         if any(mask_of(routes, name) is not None for name in self.source.key):
             raise ConfigError(
@@ -237,44 +242,85 @@ class TableKeys:
         keys: set[Key] = set()
         is_known = False
         for place in self.places:
-            of = place.spec.sources.get(self.table, self.source)
-            for image in _images(place.spec):
-                statement = _keys_sql(paths, place, of, where, image)
-                if statement is not None:
-                    is_known = True
-                    rows = session.sql(statement).toArrow()
-                    texts = [_texts(column.combine_chunks()) for column in rows.columns]
+            values = self._values(place, where)
+            if values is None:
+                continue
+            is_known, images = True, images_of(place.spec)
+            columns, path = {*values, *place.columns, *images[1:]}, paths.table(place.target.name)
+            for rows in open_rows(path, readable_state(path), columns=columns).batches():
+                for image in images:
+                    of_image = [column_of(rows, name, image) for name in place.columns]
+                    passing: Any = pa.scalar(True)
+                    for name, value in values.items():
+                        passing = pc.and_(passing, pc.equal(column_of(rows, name, image), value))
+                    found = pa.table(of_image, list(place.columns)).filter(passing)
+                    distinct = found.group_by(found.column_names).aggregate([])
+                    texts = (_texts(one.combine_chunks()) for one in distinct.columns)
                     keys.update(key for key in zip(*texts, strict=True) if None not in key)
         if not is_known:
-            columns = [column.name for column in self.source.columns]
-            raise _no_key(self.table, columns, list(where))
+            columns_known = [column.name for column in self.source.columns]
+            raise _no_key(self.table, columns_known, list(where))
         return sorted(keys)
 
+    def _values(self, place: KeyPlace, where: Mapping[str, str]) -> dict[str, pa.Scalar] | None:
+        """Of a condition, by columns of a target; None if it lacks one."""
+        types = {column.name: column.delta_type for column in place.spec.columns}
+        renamed = dict(place.spec.sources.get(self.table, self.source).names)
+        texts = {renamed.get(name, name): text for name, text in where.items()}
+        if not set(texts) <= set(types):
+            return None
+        if place.shard is not None:
+            texts[place.shard[0]] = place.shard[1]
+        values = {}
+        for name, text in texts.items():
+            type_ = arrow_of_delta(types[name])
+            value = None if type_ is None else value_of(text, type_)
+            if value is None:
+                raise _no_key(place.target.name, [f"{name}: {types[name]}"], [name])
+            values[name] = value
+        return values
 
-def _images(spec: TargetSpec) -> list[str]:
-    return ["t", f"t.{BEFORE_COLUMN}"] if MODES[spec.mode].rows_are_changes else ["t"]
+    # -- rows of these keys ------------------------------------------------------------------------
+
+    def columns(self, target: str) -> set[str]:
+        """That `count` looks at."""
+        columns = {SEQ_COLUMN}
+        for place in self._of(target):
+            columns |= {*place.columns, *images_of(place.spec)[1:]}
+            columns |= {place.shard[0]} if place.shard is not None else set()
+        return columns
+
+    def count(self, target: str, rows: pa.Table, has: Callable[[Sequence[pa.Array]], Any]) -> int:
+        """How many rows hold one of the keys that `has` knows, in either image."""
+        return sum(int(_held(rows, place, has).sum()) for place in self._of(target))
+
+    def _of(self, target: str) -> list[KeyPlace]:
+        return [place for place in self.places if place.target.name == target]
 
 
-def _keys_sql(
-    paths: LakePaths, place: KeyPlace, of: RecordedSource, where: Mapping[str, str], image: str
-) -> str | None:
-    types = {column.name: column.delta_type for column in place.spec.columns}
-    renamed = dict(of.names)
-    values = {renamed.get(name, name): text for name, text in where.items()}
-    if not set(values) <= set(types):
-        return None
-    for name, text in values.items():
-        type_ = arrow_of_delta(types[name])
-        if type_ is None or value_of(text, type_) is None:
-            raise _no_key(place.target.name, [f"{name}: {types[name]}"], [name])
+def _held(
+    rows: pa.Table, place: KeyPlace, has: Callable[[Sequence[pa.Array]], Any]
+) -> NDArray[np.bool_]:
+    held = np.zeros(len(rows), np.bool_)
+    for image in images_of(place.spec) if len(rows) else ():
+        held |= np.array(has([column_of(rows, name, image) for name in place.columns]))
+    bound = pa.scalar(Decimal(place.bound), SEQ_TYPE)
+    held &= np.array(pc.fill_null(pc.less(rows.column(SEQ_COLUMN), bound), True))
     if place.shard is not None:
-        values[place.shard[0]] = place.shard[1]
-    conditions = " AND ".join(
-        f"{image}.{quoted(name)} = {value_sql(text, types[name])}" for name, text in values.items()
-    )
-    columns = ", ".join(f"{image}.{quoted(name)} AS k{at}" for at, name in enumerate(place.columns))
-    path = paths.table(place.target.name)
-    return f"SELECT DISTINCT {columns} FROM {table_at(path)} AS t WHERE {conditions}"
+        column, value = place.shard
+        held &= np.array(pc.fill_null(pc.equal(rows.column(column), value), False))
+    return held
+
+
+def images_of(spec: TargetSpec) -> list[str]:
+    """The rows of a target's table: "", and the struct of the row before a change."""
+    return ["", BEFORE_COLUMN] if MODES[spec.mode].rows_are_changes else [""]
+
+
+def column_of(rows: pa.Table, name: str, image: str) -> pa.Array:
+    """Of one of `images_of`."""
+    column = pc.struct_field(rows.column(image), [name]) if image else rows.column(name)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def _texts(array: pa.Array) -> list[str | None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.lake.erasures import NameBound
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate
 from cdc_pipeline.operations.erase.certify import Certifying
-from cdc_pipeline.operations.erase.search import Sought, column_of, images_of
+from cdc_pipeline.operations.erase.keys import column_of, images_of
+from cdc_pipeline.operations.erase.search import Sought
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.replace.content import columns_of_lake
 from cdc_pipeline.targets.masks import mask_of
@@ -38,28 +40,6 @@ _NOT_SEARCHED = (
 def shown(masks: Mapping[str, str]) -> dict[str, str]:
     """Without what a salt could be tried by."""
     return {name: "hash" if of.startswith("hash:") else of for name, of in masks.items()}
-
-
-@dataclass(kw_only=True)
-class _SoughtValues(Sought):
-    """Values that their masks do not make, by target and column."""
-
-    specs: Mapping[str, TargetSpec]
-    masks: Mapping[str, Mapping[str, Mask]]
-
-    def columns(self, target: str) -> set[str]:
-        masked = self.masks[target].keys() & {one.name for one in self.specs[target].columns}
-        return {*masked, *images_of(self.specs[target])[1:]} if masked else set()
-
-    def count(self, target: str, rows: pa.Table) -> int:
-        found = pa.repeat(pa.scalar(False), len(rows))
-        for image in images_of(self.specs[target]):
-            there = {one.name for one in (rows.schema.field(image).type if image else rows.schema)}
-            for name, mask in self.masks[target].items():
-                if name in there:
-                    wrong = _is_other(column_of(rows, name, image), mask)
-                    found = pc.or_(found, pc.fill_null(wrong, False))
-        return int(pc.sum(found).as_py() or 0)
 
 
 def _masks_of(targets: Targets, name: str, spec: TargetSpec) -> dict[str, Mask]:
@@ -139,18 +119,37 @@ class Remasked(Certifying[RemaskCertificate]):
             for column in spec.sources[source].columns
         )
 
-    def sought(self) -> _SoughtValues:
-        specs = self.specs
-        return _SoughtValues(
+    def sought(self) -> Sought:
+        return Sought(
             what="rows with values that no mask of theirs makes",
-            targets=specs.keys(),
+            columns=self._columns,
+            count=self._count,
+            targets=self.specs.keys(),
             names={*self.done.masks, *self._earlier()},
             advice="lacks these masks: give it the same; or if it is gone at the source, exclude "
             "it (tables.exclude), run the source, and remove its folder",
-            specs=specs,
-            masks={name: _masks_of(self.targets, name, spec) for name, spec in specs.items()},
             **self.since(),
         )
+
+    @cached_property
+    def _masks(self) -> dict[str, dict[str, Mask]]:
+        """By target and column."""
+        return {name: _masks_of(self.targets, name, spec) for name, spec in self.specs.items()}
+
+    def _columns(self, target: str) -> set[str]:
+        spec = self.specs[target]
+        masked = self._masks[target].keys() & {one.name for one in spec.columns}
+        return {*masked, *images_of(spec)[1:]} if masked else set()
+
+    def _count(self, target: str, rows: pa.Table) -> int:
+        found = pa.repeat(pa.scalar(False), len(rows))
+        for image in images_of(self.specs[target]):
+            there = {one.name for one in (rows.schema.field(image).type if image else rows.schema)}
+            for name, mask in self._masks[target].items():
+                if name in there:
+                    wrong = _is_other(column_of(rows, name, image), mask)
+                    found = pc.or_(found, pc.fill_null(wrong, False))
+        return int(pc.sum(found).as_py() or 0)
 
     def _earlier(self) -> set[str]:
         """Tables of earlier names, which no new rows reach; without those that have the masks."""

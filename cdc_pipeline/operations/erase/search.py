@@ -14,54 +14,48 @@ Rules:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
-from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.lake.erasures import Erasure, Held
+from cdc_pipeline.lake.erasures import Held
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.operations.erase.keys import KeyPlace
-from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.sink.delta.log import (
     LAST_CHECKPOINT,
     LOG_FOLDER,
     VERSION_NAME,
 )
-from cdc_pipeline.sink.delta.replay import TableState, readable_state
+from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta.table_log import SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read.rows import open_rows
 
-_STATE: Final = ("staging", "verify", "operations")
+_STATE: Final = ("staging", "operations")
 _DAY_US: Final = 86_400_000_000  # a full vacuum, which lists folders, needs such a retention
 
 
 @dataclass
-class Sought(ABC):
+class Sought:
     """What some targets' tables must not hold, and what was found of it.
 
     Attributes:
         what: in words, of rows.
+        columns: of a target, that `count` looks at: how many of some rows hold it, in either
+            image.
         names: of tables that may hold it beside the targets; `advice`: what is done about them.
         since_us: when it left the newest versions.
         versions: of tables, the first without it.
     """
 
     what: str
+    columns: Callable[[str], set[str]]
+    count: Callable[[str, pa.Table], int]
     targets: Collection[str]
     names: Collection[str]
     advice: str
@@ -69,63 +63,6 @@ class Sought(ABC):
     versions: dict[str, int] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
     files_read: int = 0
-
-    @abstractmethod
-    def columns(self, target: str) -> set[str]:
-        """That `count` looks at."""
-
-    @abstractmethod
-    def count(self, target: str, rows: pa.Table) -> int:
-        """How many rows hold it, in either image."""
-
-
-@dataclass(kw_only=True)
-class SoughtKeys(Sought):
-    """Rows of erased keys."""
-
-    erasure: Erasure
-    places: Sequence[KeyPlace]
-
-    def columns(self, target: str) -> set[str]:
-        columns = {SEQ_COLUMN}
-        for place in self._of(target):
-            columns |= {*place.columns, *images_of(place.spec)[1:]}
-            columns |= {place.shard[0]} if place.shard is not None else set()
-        return columns
-
-    def count(self, target: str, rows: pa.Table) -> int:
-        return sum(int(self._has(rows, place).sum()) for place in self._of(target))
-
-    def _of(self, target: str) -> list[KeyPlace]:
-        return [place for place in self.places if place.target.name == target]
-
-    def _has(self, rows: pa.Table, place: KeyPlace) -> NDArray[np.bool_]:
-        has = np.zeros(len(rows), np.bool_)
-        for image in images_of(place.spec):
-            has |= self._match([column_of(rows, name, image) for name in place.columns])
-        bound = pa.scalar(Decimal(place.bound), SEQ_TYPE)
-        has &= np.array(pc.fill_null(pc.less(rows.column(SEQ_COLUMN), bound), True))
-        if place.shard is not None:
-            column, value = place.shard
-            has &= np.array(pc.fill_null(pc.equal(rows.column(column), value), False))
-        return has
-
-    def _match(self, key: Sequence[pa.Array]) -> NDArray[np.bool_]:
-        if not len(key[0]):
-            return np.zeros(0, np.bool_)
-        found: NDArray[np.bool_] = np.array(self.erasure.has(key))
-        return found
-
-
-def images_of(spec: TargetSpec) -> list[str]:
-    """The rows of a target's table: "", and the struct of the row before a change."""
-    return ["", BEFORE_COLUMN] if MODES[spec.mode].rows_are_changes else [""]
-
-
-def column_of(rows: pa.Table, name: str, image: str) -> pa.Array:
-    """Of one of `images_of`."""
-    column = pc.struct_field(rows.column(image), [name]) if image else rows.column(name)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 @dataclass
@@ -178,10 +115,16 @@ class Search:
                 self._hold([one], "log", folder / LOG_FOLDER, why, passes=True)
             one.files_read += len(active) if one.columns(name) else 0
         if (name, state.version) not in self.counts:
-            self.counts[name, state.version] = _counts(folder, state, name, sought)
-        for one, rows in zip(sought, self.counts[name, state.version], strict=True):
-            if rows:
-                self._hold([one], "table", folder, f"{rows:,} {one.what} in the newest version")
+            self.counts[name, state.version] = [0] * len(sought)
+            columns = set[str]().union(*(one.columns(name) for one in sought))
+            opened = open_rows(folder, state, columns=columns).with_marked()
+            for batch in opened.batches() if columns else ():
+                rows = batch.combine_chunks()
+                for at, one in enumerate(sought):
+                    self.counts[name, state.version][at] += one.count(name, rows)
+        for one, count in zip(sought, self.counts[name, state.version], strict=True):
+            if count:
+                self._hold([one], "table", folder, f"{count:,} {one.what} in the newest version")
 
     def _others(self, folder: Path, active: set[str], sought: Sequence[Sought]) -> None:
         """Parquet files that the newest version does not name. No vacuum takes hidden ones."""
@@ -233,17 +176,6 @@ class Search:
         for at in self.removable_folders:
             with suppress(OSError):  # another file is in it
                 at.rmdir()
-
-
-def _counts(folder: Path, state: TableState, name: str, sought: Sequence[Sought]) -> list[int]:
-    """Rows of the newest version that hold each."""
-    counts = [0] * len(sought)
-    columns = set[str]().union(*(one.columns(name) for one in sought))
-    if columns:
-        for batch in open_rows(folder, state, columns=columns).with_marked().batches():
-            rows = batch.combine_chunks()
-            counts = [of + one.count(name, rows) for of, one in zip(counts, sought, strict=True)]
-    return counts
 
 
 def _log_versions(folder: Path) -> list[int]:

@@ -11,7 +11,6 @@ Rules:
 """
 
 # Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -57,13 +56,6 @@ def erase(
     session.sql(f"REORG TABLE {table_at(path)} APPLY (PURGE)").collect()
     make_view(session, target.spec, keys)
     run_once(session, _merge_sql(path, target.spec, keys), there, record, step=MERGE_STEP)
-
-
-def count_rows(session: SparkSession, path: Path, spec: TargetSpec, keys: pa.Table) -> int:
-    """How many rows of the table hold one of the keys, in either image."""
-    make_view(session, spec, keys)
-    held = f"SELECT 1 FROM {table_at(path)} AS t, erased WHERE {_erased_sql(spec, keys)}"
-    return session.sql(held).count()
 
 
 def make_view(session: SparkSession, spec: TargetSpec, keys: pa.Table) -> None:
