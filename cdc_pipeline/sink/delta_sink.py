@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeError
@@ -34,14 +34,13 @@ from cdc_pipeline.sink.delta.engine import codec_of, engine_of
 from cdc_pipeline.sink.delta.failures import again_on_conflict, failure_of
 from cdc_pipeline.sink.delta.log import LOG_FOLDER
 from cdc_pipeline.sink.delta.plain_commit import checkpoint_interval
-from cdc_pipeline.sink.delta.replay import data_files, log_files
+from cdc_pipeline.sink.delta.replay import log_files
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, remove_old_log_files
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.modes.mirror_rows import mirror_layout
-from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersion
 from cdc_pipeline.sink.replace.content import content_of, forget
@@ -258,20 +257,10 @@ class _DeltaTables:
         return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        from cdc_pipeline.sink.read.read import table_frame
-        from cdc_pipeline.sink.spark.sql import seq_literal
+        from cdc_pipeline.sink.read.rows import read_errors, seqs_within
 
-        path = self._paths.table(table)
-        log = read_table_log(path)
-        files = None if log is None else data_files(path, log.version)
-        if log is not None and files is not None:
-            column = log.physical(SEQ_COLUMN)
-            if all(file.is_outside(column, low=low, high=high) for file in files):
-                return RowsWithin(0, None)
-        within = f"{SEQ_COLUMN} BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
-        frame: Any = table_frame(self._spark.session(), path).where(within)
-        count, highest = frame.selectExpr("count(*)", f"max({SEQ_COLUMN})").collect()[0]
-        return RowsWithin(int(count), None if highest is None else int(highest))
+        with read_errors(table):
+            return RowsWithin(*seqs_within(self._paths.table(table), low, high))
 
     def forget(self, target: RecordedTarget) -> None:
         if target.content is not None:

@@ -27,7 +27,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.targets.confirmed import accepted, table_policy
 from cdc_pipeline.targets.quarantine import BadRows, without_values
-from cdc_pipeline.targets.row_policies import unrepresentable
+from cdc_pipeline.targets.row_policies import Judged, TablePolicy, unrepresentable
 from cdc_pipeline.targets.targets import Targets, shaped
 
 
@@ -39,6 +39,18 @@ class ReadPosition:
     offset: int
     seq: int
     time_us: int
+
+
+def judged_rows(targets: Targets, rows: DecodedRows) -> tuple[Judged, TablePolicy]:
+    """Masked rows by SELECT, and what policies decide of them. Raises UnrepresentableValueError: a
+    value stops the table.
+    """
+    rows = targets.masks.apply(rows)
+    policy = table_policy(targets, rows.schema)
+    judged = policy.judge(rows)
+    if judged.failing is not None:
+        raise unrepresentable(rows, judged.failing)
+    return judged, policy
 
 
 class RowPath:
@@ -63,11 +75,14 @@ class RowPath:
         value stops the table; SchemaError: the table contradicts what is recorded.
         """
         with located(table=rows.schema.full_name):
-            good, bad = self._judged(self.targets.masks.apply(rows), first)
+            judged, policy = judged_rows(self.targets, rows)
+            causes = {value.row: value for value in judged.bad}
+            good = judged.without(causes)
             self.targets, following = accepted(self.targets, good)
             for target in following:
                 self._stage(batch, good, target)
-        if bad is not None:
+        if causes:
+            bad = self._bad(judged.before, causes, first, hidden=policy.hidden)
             batch.quarantine(bad.table, bad.entries)
 
     def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
@@ -79,17 +94,6 @@ class RowPath:
             )
         as_staged, layout = self._as_staged(target)
         batch.add(of_target, as_staged, transactions=named, layout=layout)
-
-    def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
-        if not rows.invalid:
-            return rows, None
-        policy = table_policy(self.targets, rows.schema)
-        judged = policy.judge(rows)
-        if judged.failing is not None:
-            raise unrepresentable(rows, judged.failing)
-        causes = {value.row: value for value in judged.bad}
-        bad = self._bad(judged.before, causes, first, hidden=policy.hidden) if causes else None
-        return judged.without(causes), bad
 
     def _bad(
         self,

@@ -4,15 +4,14 @@ Rules:
 - A check changes nothing and captures nothing. It reads the lake and, in some cases, the server's
   statistics. Only `verify` compares rows with the source; its report supplies the count and
   checksum results (`checks_of`).
-- Spark starts only for a table that only Spark reads.
+- Spark never starts.
 - `passed` is None if a check cannot decide; the text gives the reason. That is not a pass.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import pairwise
 from typing import Any, Final
 
@@ -29,8 +28,8 @@ from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.verify.scratch import check_scratch
-from cdc_pipeline.sink.verify.whole_table import WholeTable, duplicate_keys, history_intervals
+from cdc_pipeline.sink.verify.tables import VersionedTable
+from cdc_pipeline.sink.verify.whole_table import duplicate_keys, history_intervals
 
 _LAG_MAX_S: Final = 3600.0
 _HEADROOM_MIN_S: Final = 24 * 3600.0
@@ -92,21 +91,14 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
     ]  # fmt: skip
 
 
-@contextmanager
-def _whole_table(sink: DeltaSink, table: str, version: int) -> Iterator[WholeTable]:
-    with check_scratch(sink.paths) as scratch:
-        path = sink.paths.table(table)
-        yield WholeTable(sink.spark.session, scratch, table, path, version)
-
-
 def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
     """Each key occurs once among a target's live rows."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not of.spec.key:
         return _result("key_uniqueness", table, None, "the table has no key")
-    with _whole_table(sink, table, of.table_version) as whole:
-        duplicates = duplicate_keys(whole, of.spec.mode, of.spec.key)
+    whole = VersionedTable(table, sink.paths.table(table), of.table_version)
+    duplicates = duplicate_keys(whole, of.spec.mode, of.spec.key)
     text = f"{duplicates:,} keys occur more than once" if duplicates else "each key occurs once"
     return _result("key_uniqueness", table, not duplicates, text, duplicate_keys=duplicates)
 
@@ -119,8 +111,8 @@ def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
     of = None if cut is None else cut.tables.get(table)
     if of is None or not MODES[of.spec.mode].keeps_versions:
         return _result("interval_continuity", table, None, "the table is not a history")
-    with _whole_table(sink, table, of.table_version) as whole:
-        figures = history_intervals(whole, of.spec.key)
+    whole = VersionedTable(table, sink.paths.table(table), of.table_version)
+    figures = history_intervals(whole, of.spec.key)
     passed = Intervals(**figures).is_continuous
     text = (
         "{versions:,} versions of {keys:,} keys follow each other"

@@ -22,6 +22,7 @@ from cdc_pipeline.operations.verify.rows import recorded_of
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.apply.external_writes import ExternalWrite, find_external_write
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.spilled import StoredRows
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
@@ -30,6 +31,7 @@ from cdc_pipeline.sink.verify.compare import (
     read_differences,
 )
 from cdc_pipeline.sink.verify.sides import ComparisonSides
+from cdc_pipeline.sink.verify.tables import VersionedTable
 from cdc_pipeline.targets.targets import targets_at
 
 _RESTORED_NOTE = "restored"
@@ -60,35 +62,32 @@ def describe(context: VerifyContext, write: ExternalWrite) -> ExternalChange:
         return change
     target = targets_at(context.config, cut).by_name[write.table]
     recorded = recorded_of(target)
+    path = sink.paths.table(write.table)
     sides = ComparisonSides(
         target=recorded,
         columns=tuple(column.name for column in recorded.spec.columns),
         key=target.spec.key,
-        path=sink.paths.table(write.table),
-        version=write.newest,
-        source_version=cut.tables[write.table].table_version,
+        lake=VersionedTable(write.table, path, write.newest),
+        source=VersionedTable(write.table, path, cut.tables[write.table].table_version),
     )
     try:
-        comparison = compare(context.start, sides, context.scratch.rows(), scratch=context.scratch)
+        nothing = StoredRows(context.spill)
+        comparison = compare(context.start, sides, nothing, spill=context.spill)
     except CdcError as error:  # columns were changed: the table can be restored all the same
         return change.model_copy(update={"what": f"{what}; {error.got}"})
     counts = {kind: count for kind, count in comparison.counts.items() if kind in DIFFERENCES}
-    shown = displayed(context, sides, comparison, DIFFERENCES)
+    shown = displayed(context, comparison, DIFFERENCES)
     return change.model_copy(update={"counts": counts, "differences": shown})
 
 
 def displayed(
-    context: VerifyContext,
-    sides: ComparisonSides,
-    found: ComparisonResult,
-    kinds: Sequence[Kind],
-    already: int = 0,
+    context: VerifyContext, found: ComparisonResult, kinds: Sequence[Kind], already: int = 0
 ) -> tuple[Difference, ...]:
     """Keys that differ, as many as are shown of a table after those `already` named."""
     room = context.options.keys_shown - already
-    if room <= 0 or found.folder is None:
+    if room <= 0 or not found.counts:
         return ()
-    return _display(sides, read_differences(sides, found, kinds, limit=room))
+    return _display(found.sides, read_differences(found, kinds, limit=room))
 
 
 def put_back(context: VerifyContext, tables: Sequence[str], batch: AdminBatch) -> Cut:

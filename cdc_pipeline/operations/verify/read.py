@@ -18,9 +18,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.rows.result_columns import quoted
@@ -32,7 +34,8 @@ from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
 from cdc_pipeline.operations.verify.report import Step
 from cdc_pipeline.operations.verify.rows import SourceRows, recorded_of
@@ -41,14 +44,15 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.schema.types import TargetColumn, delta_type
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.rows import SMALL_ROWS
+from cdc_pipeline.sink.read.spilled import Spill, StoredRows
 from cdc_pipeline.sink.target import Target
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
 from cdc_pipeline.sink.verify.differences import KeyUse
-from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
+from cdc_pipeline.sink.verify.parts import StartSpark
 from cdc_pipeline.sink.verify.sides import ComparisonSides
-from cdc_pipeline.sink.verify.tables import StartSpark
-from cdc_pipeline.sink.verify.whole_table import WholeTable
+from cdc_pipeline.sink.verify.tables import VersionedTable
 from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets, targets_at
@@ -61,11 +65,10 @@ class Reading:
     Attributes:
         rows: of the source.
         unreadable: rows that the policies keep out of the lake.
-        keys, after_seq: what changed meanwhile and what is unread, as `compare` takes it.
+        keys: that changed meanwhile and that are unread, as `compare` takes them.
         is_whole: every changed key is known, even one that appeared and disappeared between the
             cuts.
         exact: rows and cut are of the same moment.
-        sampled: ranges of the source were left out.
         unproved: it is not proved that everything before the first cut is committed; an earlier
             place is used for it.
         before, after: the cuts that bracket the read.
@@ -78,10 +81,8 @@ class Reading:
     ranges: int
     unreadable: int
     keys: dict[KeyUse, StoredRows]
-    after_seq: int | None
     is_whole: bool
     exact: bool
-    sampled: bool
     unproved: bool
     before: SourceState
     after: SourceState
@@ -160,19 +161,10 @@ class VerifyContext:
     config: PipelineConfig
     options: VerifyOptions
     sink: DeltaSink
-    scratch: Scratch
+    start: StartSpark
+    spill: Spill
     captures: Captures
     on_step: Callable[[Step], None]
-    may_start_spark: bool = True
-
-    @property
-    def start(self) -> StartSpark:
-        """Spark, for what only it reads."""
-        return self.sink.spark.session if self.may_start_spark else None
-
-    def whole(self, sides: ComparisonSides) -> WholeTable:
-        table = sides.target.table
-        return WholeTable(self.start, self.scratch, table, sides.path, sides.version)
 
 
 class TableReading:
@@ -180,13 +172,13 @@ class TableReading:
         self._config = context.config
         self._options = context.options
         self._captures = context.captures
-        self._scratch = context.scratch
+        self._spill = context.spill
         self._on_step = context.on_step
         self._name = name
         self._source_table = source_table
-        self.rows = context.scratch.rows()
-        self.rows_read = 0
-        self.next: NextRange | None = None
+        self.rows = StoredRows(context.spill)
+        self.rows_read = 0  # in all rounds
+        self.next: NextRange | None = None  # what follows the range of the request
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
         """Read between two captures of its own. `is_fresh`: ignore earlier captures, because a
@@ -217,7 +209,7 @@ class TableReading:
         exact place (`ReadRequest.exact` ``always``).
         """
         self.rows.discard()
-        self.rows, self._unread, self._touched = (self._scratch.rows() for _ in range(3))
+        self.rows, self._unread, self._touched = (StoredRows(self._spill) for _ in range(3))
         self._before, self._ranges, self._sampled = before, 0, False
         self._place: Position | None = None
         self._view = ProvenView(
@@ -233,7 +225,8 @@ class TableReading:
         key = _compared_key(self._shaper.target, self._source_table)
         for recorded in record.targets:
             if recorded.table == self._name and key:
-                self._touched.add_touched(recorded, key)
+                for keys in _staged_keys(self._config.sink.lake_path.absolute(), recorded, key):
+                    self._touched.add(keys)
 
     def is_exact(self, after: SourceState) -> bool:
         """Whether the rows are of the moment of a cut behind them, by the log."""
@@ -250,12 +243,11 @@ class TableReading:
         if self._touched.rows and not is_still:
             keys["changed"] = self._touched
         return Reading(
-            sides=self._sides(rows, after),
+            sides=self._sides(rows, after, None if is_still else self._after_seq(before)),
             rows=self.rows,
             ranges=self._ranges,
             unreadable=rows.unreadable,
             keys=keys,
-            after_seq=None if is_still else self._after_seq(before),
             is_whole=exact
             or (
                 proved
@@ -264,7 +256,6 @@ class TableReading:
                 )
             ),
             exact=exact,
-            sampled=self._sampled,
             unproved=not exact and not proved,
             before=before,
             after=after,
@@ -397,25 +388,29 @@ class TableReading:
         # behind.
         return at.seq(before.cursor.epoch) + 2 * SNAPSHOT_SEQS - 1
 
-    def _sides(self, rows: SourceRows, after: SourceState) -> ComparisonSides:
+    def _sides(
+        self, rows: SourceRows, after: SourceState, after_seq: int | None
+    ) -> ComparisonSides:
         target = rows.target
         recorded = recorded_of(target)
         supplied = set(rows.supplied_columns)
         shape, shard = target.spec.shape, None
         if shape is not None and shape.shard_column:
             shard = shape.shard_column, self._shard(self._source_table, target)
+        of_cut, paths = after.cut.tables[self._name], LakePaths.of(self._config)
         return ComparisonSides(
             target=recorded,
             columns=tuple(
                 column.name for column in recorded.spec.columns if column.name in supplied
             ),
             key=_compared_key(target, self._source_table),
-            path=LakePaths.of(self._config).table(self._name),
-            version=after.cut.tables[self._name].table_version,
+            lake=VersionedTable(self._name, paths.table(self._name), of_cut.table_version),
             shard=shard,
-            column_defaults=after.cut.tables[self._name].column_defaults,
-            layouts=after.cut.tables[self._name].layouts,
+            column_defaults=of_cut.column_defaults,
+            layouts=of_cut.layouts,
             source_table=self._source_table,
+            after_seq=after_seq,
+            sampled=self._sampled,
         )
 
     def _shard(self, source_table: str, target: Target) -> str:
@@ -431,6 +426,21 @@ def _compared_key(target: Target, source_table: str) -> tuple[str, ...]:
         return target.spec.key
     key = target.spec.sources[source_table].key_in_target
     return key + shard_key(target.spec.shape) if key else ()
+
+
+def _staged_keys(lake: Path, target: RecordedTarget, key: Sequence[str]) -> Iterator[pa.Table]:
+    """Of every change that a recorded batch has staged (``k0 ...``)."""
+    names = [column.name for column in target.spec.columns]
+    for staged in target.files:
+        path = lake / staged.path
+        with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:
+            for image in SINK_MODES[target.spec.mode].staged_images:
+                columns = [f"{image}{names.index(name)}" for name in key]
+                if not set(columns) <= set(file.schema_arrow.names):
+                    continue
+                for group in range(file.num_row_groups):
+                    keys: Any = file.read_row_group(group, columns=columns).select(columns)
+                    yield keys.rename_columns([f"k{at}" for at in range(len(key))])
 
 
 _NOT_BY_RANGE: Final = (

@@ -25,7 +25,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -47,7 +47,6 @@ from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
 from cdc_pipeline.sink.verify.compare import ComparisonResult, Kind, read_differences
 from cdc_pipeline.sink.verify.sides import ComparisonSides
-from cdc_pipeline.sink.verify.whole_table import highest_seq
 
 _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a snapshot
 
@@ -69,9 +68,13 @@ class RepairBatch:
         place = self.batch.last_cut().batch_number, self.batch.cursor.position.order
         return place == (proved_at.cut.batch_number, proved_at.position.order)
 
-    def first_place(self, there: Iterable[int | None]) -> int:
-        """Behind the last seqs that rows of the lake have at the position."""
-        return max(((seq - self.seq) // 2 + 1 for seq in there if seq is not None), default=0)
+    def first_place(self, tables: Sequence[str], there: Sequence[int] = ()) -> int:
+        """Behind these seqs, and those of all rows of tables, if they are at the position."""
+        bounds = {"low": self.seq, "high": self.last_seq}
+        highest = [self.batch.sink.rows_within(name, **bounds).highest for name in tables]
+        seqs = [seq for seq in (*there, *highest) if seq is not None]
+        at_position = (seq for seq in seqs if self.seq <= seq <= self.last_seq)
+        return max(((seq - self.seq) // 2 + 1 for seq in at_position), default=0)
 
     def publish(self, text: str, *, table: str) -> Cut:
         at = self.batch.cursor.position
@@ -123,7 +126,7 @@ def apply_repair(
     SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sides, target = reading.sides, reading.target
-    rows = read_differences(sides, found, reading.proved, limit=_ROWS_MAX + 1)
+    rows = read_differences(found, reading.proved, limit=_ROWS_MAX + 1)
     if rows.num_rows > _ROWS_MAX:
         raise LakeStateError(
             "too many rows differ for a repair by key",
@@ -135,7 +138,10 @@ def apply_repair(
     batch = RepairBatch(locked)
     if not batch.is_at(reading.after):
         return None
-    first = batch.first_place(_there(context, sides, rows, batch))
+    # Rows deleted from a mirror leave no place behind: there only those with the same keys matter.
+    is_alone = sides.key and not MODES[target.spec.mode].keeps_past
+    lake_seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
+    first = batch.first_place([] if is_alone else [target.name], [*map(int, lake_seqs)])
     staged = _staged(sides, rows, base=batch.seq, first=first, ts_us=batch.time_us)
     locked.rows.add_staged(staged, target)
     counts = +Counter(
@@ -147,21 +153,6 @@ def apply_repair(
         table=target.name,
     )
     return cut.batch_number, counts
-
-
-def _there(
-    context: VerifyContext, sides: ComparisonSides, rows: pa.Table, batch: RepairBatch
-) -> Iterator[int | None]:
-    """Seqs at the batch's position that rows of the lake have, the last one among them. Rows
-    deleted from a mirror leave no place behind, so that only rows with the same keys matter.
-    """
-    low, high = batch.seq, batch.last_seq
-    mode = sides.target.spec.mode
-    if not sides.key or MODES[mode].keeps_past:
-        yield highest_seq(context.whole(sides), mode, low=low, high=high)
-        return
-    seqs = pc.drop_null(pc.unique(rows.column("_lake_seq"))).to_pylist()
-    yield from (int(seq) for seq in seqs if low <= seq <= high)
 
 
 def _staged(

@@ -38,7 +38,6 @@ from cdc_pipeline.lake.long_operations import (
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import new_snapshot
-from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
@@ -47,7 +46,6 @@ from cdc_pipeline.operations.verify.view import ProvenView, ViewLostError, chang
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.source.rows.key_ranges import plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange
 from cdc_pipeline.targets.targets import targets_at
@@ -92,19 +90,17 @@ def repair(
             "only a running server can provide its rows", setting="source.kind", expected="live"
         )
     started_s = time.monotonic()
-    main = MainLake(config, cursors, observer or RunObserver(), run_id)
-    report = _Reread(main, table).run(where, restart=restart)
+    captures = Captures(config, cursors, observer or RunObserver(), run_id)
+    report = _Reread(captures, table).run(where, restart=restart)
     return report.model_copy(update={"seconds": time.monotonic() - started_s})
 
 
 class _Reread:
-    def __init__(self, main: MainLake, table: str) -> None:
-        self._config = main.config
+    def __init__(self, captures: Captures, table: str) -> None:
+        self._config = captures.config
         self._table = table
-        self._observer = main.observer
-        self._sink = build_sink(main.config)
-        self._main = main
-        self._captures = Captures(main)
+        self._observer = captures.observer
+        self._captures = captures
 
     def run(self, where: str, *, restart: bool) -> RepairReport:
         self._observer.step("capturing the source")
@@ -124,7 +120,7 @@ class _Reread:
                 lambda: new,
                 matches=new.gives_up if restart else new.is_same,
                 restart=restart,
-                on_waiting=self._main.waiting,
+                on_waiting=self._captures.waiting,
             ) as (folder, state),
             folder.leaving_nothing(),
         ):
@@ -246,10 +242,7 @@ class _Reread:
             return None
         count = sum(map(len, rows))
         at = proved_at.position
-        bounds = {"low": repair.seq, "high": repair.last_seq}
-        first = repair.first_place(
-            self._sink.rows_within(name, **bounds).highest for name in targets
-        )
+        first = repair.first_place(targets)
         check_room(first, count, table=self._table)
         following = targets_at(self._config, proved_at.cut, proved_at.cursor)
         path = RowPath(following, ReadPosition(at.journal, at.offset, repair.seq, repair.time_us))

@@ -48,8 +48,7 @@ from cdc_pipeline.lake.proofs import (
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.suspensions import suspension
-from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.verify.captures import Captures, SourceState
+from cdc_pipeline.operations.verify.captures import Captures, SourceState, verify_lock
 from cdc_pipeline.operations.verify.read import (
     NextRange,
     NotByRangeError,
@@ -68,9 +67,9 @@ from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.delta.replay import row_count
 from cdc_pipeline.sink.read.rows import SMALL_ROWS
+from cdc_pipeline.sink.read.spilled import Spill
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Kind
 from cdc_pipeline.sink.verify.parts import next_keys
-from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.targets.targets import targets_at
 
 _LOCK_WAIT_S: Final = 60.0
@@ -91,15 +90,15 @@ def prove(
     """Compare the next rows behind a run, as `config.verify` says. Raises nothing."""
     assert config.verify is not None
     paths = LakePaths.of(config)
-    main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
-    run, file = _Run(config.verify, main, clock_s), proof_file(paths)
+    captures = Captures(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
+    run, file = _Run(config.verify, captures, clock_s), proof_file(paths)
     try:
-        with verify_lock(paths) as scratch:
+        with verify_lock(paths):
             run.proofs = file.read()
             options = VerifyOptions(who="the rolling proof", keys_shown=_KEYS_NAMED_MAX)
             context = VerifyContext(
-                config, options, build_sink(config), scratch, Captures(main), lambda _: None,
-                may_start_spark=False,
+                config, options, build_sink(config), None, Spill.beside(paths.state),
+                captures, lambda _: None,
             )  # fmt: skip
             try:
                 run.compare(context)
@@ -121,7 +120,7 @@ class _NextRunError(Exception):
 
 class _Run:
     def __init__(
-        self, settings: VerifyConfig, main: MainLake, clock_s: Callable[[], float]
+        self, settings: VerifyConfig, captures: Captures, clock_s: Callable[[], float]
     ) -> None:
         self.proofs = Proofs()
         self.is_kept = True
@@ -129,7 +128,7 @@ class _Run:
         self._is_counted = False  # the failure
         self._settings = settings
         self._budget = settings.each_run
-        self._main = main
+        self._captures = captures
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._longest_s = 0.0  # of this run's ranges
@@ -153,7 +152,7 @@ class _Run:
 
     def compare(self, context: VerifyContext) -> None:
         self._context = context
-        self._begin_tables(context.config, context.captures.source_state())
+        self._begin_tables(context.config, self._captures.source_state())
         is_through = False
         while self._has_budget():
             left = [
@@ -261,8 +260,6 @@ class _Run:
             self.fail(error, name)
             what = error.what if isinstance(error, CdcError) else type(error).__name__
             proof = self._given_up(name, proof, what)
-        finally:
-            self._context.scratch.clear()
         self._spent = max(self._spent, spent + ROWS_PER_RANGE_MIN)
         self._touched.add(name)
         tables = {**self.proofs.tables, name: proof}
@@ -282,7 +279,7 @@ class _Run:
         return row_count(self._context.sink.paths.table(name), version=table.table_version)
 
     def _range(self, name: str, proof: TableProof) -> TableProof:
-        before = self._context.captures.source_state()
+        before = self._captures.source_state()
         current = proof.current or TablePass(place=before.position, began_at_us=now_us())
         step = self._source_range if proof.walk == "source" else self._lake_range
         return step(name, proof, current, before)
@@ -299,7 +296,7 @@ class _Run:
         is_whole = count is not None and count <= rows
         request = ReadRequest(next=NextRange(rows, proof.after, proof.layout, is_whole))
         settled, comparison = self._settled(name, request, before)
-        following = comparison.next
+        following = comparison.reading.next
         assert following is not None
         if following.layout != proof.layout and proof.after is not None:
             update = {"place": before.position, "began_at_us": now_us(), "rows": 0}
@@ -352,13 +349,13 @@ class _Run:
         sources = before.cut.tables[name].spec.sources_of(name)
         comparison = TableComparison(context, name, next(iter(sources)), first=request)
         try:
-            with context.captures.keeping(comparison.keep):
+            with self._captures.keeping(comparison.keep):
                 targets = targets_at(context.config, before.cut, before.cursor)
                 comparison.begin(before, targets)
-                after = context.captures.run_behind(before)
+                after = self._captures.run_behind(before)
             return comparison.verify(after), comparison
         except Exception:
-            self._spent += comparison.rows_read
+            self._spent += comparison.reading.rows_read
             raise
 
     def _add(
@@ -371,7 +368,7 @@ class _Run:
         kinds: Collection[Kind] = DIFFERENCES,
     ) -> TablePass:
         """The pass with what a range found of these kinds."""
-        self._spent += max(rows, comparison.rows_read)
+        self._spent += max(rows, comparison.reading.rows_read)
         self._rows += rows
         counts, named = Counter(current.counts), list(current.keys)
         for piece in settled.different:
@@ -426,10 +423,10 @@ class _Run:
             return tuple(new)
 
         if self._settings.on_difference == "suspend" and differing:
-            self._suspended = self._main.locked(suspend_in)
+            self._suspended = self._captures.locked(suspend_in)
 
     def _repair(self, name: str) -> str:
-        command = f"cdc-pipeline verify {self._main.config.name} --table {quote(name)} --repair"
+        command = f"cdc-pipeline verify {self._captures.config.name} --table {quote(name)} --repair"
         return f"`{command}` repairs it"
 
     def counted(self) -> Proofs:

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.operations.snapshot.rows import judged_rows
 from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.mode_columns import RESCUED
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import with_rescued, with_rescued_column
 from cdc_pipeline.sink.staging.fitting import fitted
 from cdc_pipeline.sink.target import Target
-from cdc_pipeline.targets.confirmed import accepted, table_policy
-from cdc_pipeline.targets.row_policies import unrepresentable
+from cdc_pipeline.targets.confirmed import accepted
 from cdc_pipeline.targets.targets import Targets, shaped
 
 
@@ -64,7 +64,16 @@ class SourceRows:
         UnrepresentableValueError: a value stops the table, by its policies; SchemaError: the
         table contradicts what is recorded.
         """
-        return self._staged(self._judged(self._targets.masks.apply(rows)))
+        judged, policy = judged_rows(self._targets, rows)
+        bad = {value.row for value in judged.bad}
+        names = judged.before.schema.column_names
+        with_key = bad - {v.row for v in judged.bad if names[v.column] in policy.keys}
+        self.unreadable += len(bad)
+        if with_key:
+            unread = np.zeros(len(rows), np.bool_)
+            unread[list(with_key)] = True
+            self._unread.append(replace(judged.before, invalid=[]).where(unread))
+        return self._staged(judged.without(bad))
 
     def take_unread(self, key: Sequence[str]) -> pa.Table | None:
         """Keys (``k0 ...``) of rows left out since the last call; None if none."""
@@ -92,20 +101,3 @@ class SourceRows:
         if target.rescued is not None:
             spec = spec.with_columns((*spec.columns, RESCUED))
         return SINK_MODES["mirror"].stage(rows, spec, None)
-
-    def _judged(self, rows: DecodedRows) -> DecodedRows:
-        if not rows.invalid:
-            return rows
-        policy = table_policy(self._targets, rows.schema)
-        judged = policy.judge(rows)
-        if judged.failing is not None:
-            raise unrepresentable(rows, judged.failing)
-        bad = {value.row for value in judged.bad}
-        names = rows.schema.column_names
-        keyless = {value.row for value in judged.bad if names[value.column] in policy.keys}
-        self.unreadable += len(bad)
-        if bad - keyless:
-            unread = np.zeros(len(rows), np.bool_)
-            unread[list(bad - keyless)] = True
-            self._unread.append(replace(rows, invalid=[]).where(unread))
-        return judged.without(bad)

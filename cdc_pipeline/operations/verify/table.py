@@ -25,7 +25,6 @@ from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.operations.verify.captures import SourceState
 from cdc_pipeline.operations.verify.external_writes import displayed
 from cdc_pipeline.operations.verify.read import (
-    NextRange,
     Reading,
     ReadRequest,
     TableReading,
@@ -35,6 +34,7 @@ from cdc_pipeline.operations.verify.repair import Repaired, apply_repair, repair
 from cdc_pipeline.operations.verify.report import Difference, Step
 from cdc_pipeline.operations.verify.view import Exact, ViewLostError
 from cdc_pipeline.sink.delta.failures import is_of_one_table
+from cdc_pipeline.sink.read.spilled import StoredRows
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
@@ -43,7 +43,6 @@ from cdc_pipeline.sink.verify.compare import (
     keys_found,
     read_differences,
 )
-from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.targets.targets import Targets
 
 ROUNDS_MAX: Final = 6
@@ -62,15 +61,11 @@ class KeySlice:
     kinds: tuple[Kind, ...]
 
     @property
-    def sides(self) -> ComparisonSides:
-        return self.reading.sides
-
-    @property
     def keys(self) -> int:
         return sum(self.found.counts.get(kind, 0) for kind in self.kinds)
 
     def displayed(self, context: VerifyContext, already: int) -> tuple[Difference, ...]:
-        return displayed(context, self.sides, self.found, self.kinds, already)
+        return displayed(context, self.found, self.kinds, already)
 
 
 @dataclass
@@ -102,7 +97,7 @@ class RoundsResult:
 
 
 class TableComparison:
-    """Of one source table and its target; the scratch folder keeps the findings."""
+    """Of one source table and its target."""
 
     def __init__(
         self,
@@ -117,7 +112,7 @@ class TableComparison:
         self._context = context
         self._name = name
         self._source_table = source_table
-        self._reading = TableReading(context, name, source_table)
+        self.reading: Final = TableReading(context, name, source_table)
         self._failure: CdcError | None = None
 
     def begin(self, before: SourceState, targets: Targets) -> int:
@@ -129,27 +124,17 @@ class TableComparison:
             bool(spec.key or (not MODES[spec.mode].has_key and key)),
         )
         try:
-            self._reading.begin(self._first_request("no"), before, targets)
+            self.reading.begin(self._first_request("no"), before, targets)
             self._failure = None
         except CdcError as error:
             if not is_of_one_table(error):
                 raise
             self._failure = error
-        return 0 if self._failure else self._reading.rows.size_bytes
-
-    @property
-    def next(self) -> NextRange | None:
-        """What follows the range of the first request."""
-        return self._reading.next
-
-    @property
-    def rows_read(self) -> int:
-        """Of the source, in all rounds."""
-        return self._reading.rows_read
+        return 0 if self._failure else self.reading.rows.size_bytes
 
     def keep(self, record: BatchRecord) -> None:
         if self._failure is None:
-            self._reading.keep(record)
+            self.reading.keep(record)
 
     def verify(self, after: SourceState) -> RoundsResult:
         """Compare all rows, and repair what differs if requested. `after`: the cut behind the
@@ -225,8 +210,8 @@ class TableComparison:
         try:
             if self._failure is not None:
                 raise self._failure
-            exact = self._reading.is_exact(after)
-            return self._reading.finish(after, exact=exact) if exact or self._by_key else None
+            exact = self.reading.is_exact(after)
+            return self.reading.finish(after, exact=exact) if exact or self._by_key else None
         except ViewLostError:
             return None
 
@@ -236,27 +221,25 @@ class TableComparison:
         """Read once and compare; raises ViewLostError if every attempt met a DDL."""
         for attempt in range(_DISTURBED_MAX):
             try:
-                reading = reading or self._reading.read(request, is_fresh=attempt > 0)
+                reading = reading or self.reading.read(request, is_fresh=attempt > 0)
                 break
             except ViewLostError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
         assert reading is not None
         self._context.on_step(Step(self._name, "comparing", reading.rows.rows))
-        scratch, keys = self._context.scratch, reading.keys
+        spill, keys = self._context.spill, reading.keys
         if wanted is not None:
-            keys = {**keys, "wanted": keys_found(scratch, wanted.sides, wanted.found, wanted.kinds)}
+            keys = {**keys, "wanted": keys_found(spill, wanted.found, wanted.kinds)}
         elif request.keys is not None:
-            keys = {**keys, "wanted": scratch.rows()}
+            keys = {**keys, "wanted": StoredRows(spill)}
             keys["wanted"].add(pa.table([*request.keys.values()], names=reading.sides.keys))
         comparison = compare(
             self._context.start,
             reading.sides,
             reading.rows,
-            scratch=scratch,
+            spill=spill,
             keys=keys,
-            after_seq=reading.after_seq,
-            sampled=reading.sampled,
         )
         return reading, comparison
 
@@ -268,11 +251,11 @@ class TableComparison:
 
     def _request_for(self, piece: KeySlice) -> ReadRequest:
         """By the keys' values, if that is worth it."""
-        sides = piece.sides
+        sides = piece.found.sides
         if not sides.key or piece.keys > _KEYS_MAX:
             return ReadRequest(exact="if possible")
         shard = sides.shard[0] if sides.shard is not None else ""
         places = [at for at in sides.key_positions if sides.target.spec.columns[at].name != shard]
-        values = read_differences(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
+        values = read_differences(piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.spec.columns[at]: values.column(f"c{at}") for at in places}
         return ReadRequest(exact="if possible", keys=columns)

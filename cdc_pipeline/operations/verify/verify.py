@@ -6,8 +6,7 @@
 
 Rules:
 - Nothing is locked and nothing is written at the source. In the lake, a verification captures like
-  any run and writes to its scratch folder; it changes a table only with `repair`, by recorded
-  batches.
+  any run; it changes a table only with `repair`, by recorded batches.
 - A table is *equal* only if every key was compared at a known place. What could not be compared is
   named with the reason, and is never equal.
 - A table of the lake is compared with the source's table of the same name (K28). A target that
@@ -33,8 +32,7 @@ from cdc_pipeline.lake.proofs import Proofs, TablePass, proof_file
 from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
 from cdc_pipeline.lake.suspensions import new_snapshot, way_out
 from cdc_pipeline.operations.reset import named_targets
-from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.verify.captures import Captures
+from cdc_pipeline.operations.verify.captures import Captures, verify_lock
 from cdc_pipeline.operations.verify.external_writes import describe, find_external_writes, put_back
 from cdc_pipeline.operations.verify.read import Reading, VerifyContext, VerifyOptions
 from cdc_pipeline.operations.verify.repair import Repaired, repairable
@@ -55,8 +53,8 @@ from cdc_pipeline.run.plan.needs_snapshot import why_parted
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.delta.failures import is_of_one_table
 from cdc_pipeline.sink.read.rows import SMALL_BYTES
+from cdc_pipeline.sink.read.spilled import Spill
 from cdc_pipeline.sink.verify.compare import DIFFERENCES
-from cdc_pipeline.sink.verify.scratch import verify_lock
 from cdc_pipeline.sink.verify.whole_table import count_strays, history_intervals
 from cdc_pipeline.targets.targets import targets_at
 
@@ -104,12 +102,13 @@ def verify(
             next_step="repair the table without --sample",
         )
     sink = build_sink(config)
-    main = MainLake(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
-    captures, proofs = Captures(main), proof_file(sink.paths)
-    with verify_lock(sink.paths) as scratch:
+    captures = Captures(config, cursors, observer or RunObserver(), run_id, _LOCK_WAIT_S)
+    proofs = proof_file(sink.paths)
+    with verify_lock(sink.paths):
         known = None if config.verify is None else proofs.read()
         told = on_step or (lambda _step: None)
-        context = VerifyContext(config, options, sink, scratch, captures, told)
+        spill = Spill.beside(sink.paths.state)
+        context = VerifyContext(config, options, sink, sink.spark.session, spill, captures, told)
         tables = _Verification(context).tables()
         if known is not None:
             proofs.write(_with_proved(known, tables))
@@ -118,7 +117,7 @@ def verify(
         tables=tables,
         seconds=time.monotonic() - started[0],
         cpu_seconds=time.process_time() - started[1],
-        spark_started=sink.spark_started or main.spark_started,
+        spark_started=sink.spark_started or captures.spark_started,
     )
 
 
@@ -225,7 +224,6 @@ class _Verification:
                     table = self._not_compared(before.cut, name, external_writes, why)
             foreign, seconds = external_writes.get(name), time.monotonic() - started
             verified[name] = table.model_copy(update={"foreign": foreign, "seconds": seconds})
-        self._context.scratch.clear()
         return verified
 
     # -- which tables ------------------------------------------------------------------------------
@@ -337,12 +335,12 @@ class _Verification:
 
     def _of_whole_table(self, table: CutTable, reading: Reading) -> tuple[int, Intervals | None]:
         """Rows of no source table, and how a history's versions follow each other."""
-        context, sides = self._context, reading.sides
+        sides = reading.sides
         strays, intervals = 0, None
         if sides.shard is not None and self._options.share >= 1:
-            strays = count_strays(context.whole(sides), sides.shard[0], reading.shards)
+            strays = count_strays(sides.lake, sides.shard[0], reading.shards)
         if MODES[table.spec.mode].keeps_versions:
-            intervals = Intervals(**history_intervals(context.whole(sides), table.spec.key))
+            intervals = Intervals(**history_intervals(sides.lake, table.spec.key))
         return strays, intervals
 
     def _reason(

@@ -120,11 +120,6 @@ class DataFile:
         low, high = (self.statistics.get(of, {}).get(column) for of in ("minValues", "maxValues"))
         return low, high
 
-    def is_outside(self, column: str, *, low: int, high: int) -> bool:
-        """Whether statistics prove that no row has a value of `low` to `high`."""
-        least, most = self.bounds(column)
-        return (isinstance(least, int) and least > high) or (isinstance(most, int) and most < low)
-
     def is_below(self, column: str, value: int) -> bool:
         """Whether statistics prove that all rows have a lower one."""
         highest = self.bounds(column)[1]

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 class History(SinkMode):
     live_rows = f"{END_COLUMN} IS NULL"
-    seq_columns = (SEQ_COLUMN, END_COLUMN)
 
     def batch_sql(self, staged: StagedFiles) -> str:
         assert staged.key_facts is not None

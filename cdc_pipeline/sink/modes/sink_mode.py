@@ -20,7 +20,6 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.sink.modes.expand import StagedRows, expand
-from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout, StagedFiles
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.spark.sql import quoted, table_at
@@ -36,13 +35,11 @@ class SinkMode(ABC):
     Attributes:
         live_rows: SQL predicate for the rows that represent a present row of the source; "" for all
             of them, None if rows are changes.
-        seq_columns: the columns that hold places in the order of all changes (K1).
         staged_images: first letters of the staged columns that hold images, one for each image.
         stages_deleted_values: of a deleted row all values are staged, not its key alone.
     """
 
     live_rows: str | None
-    seq_columns: tuple[str, ...] = (SEQ_COLUMN,)
     staged_images: str = "c"
     stages_deleted_values: bool = False
 

@@ -3,10 +3,11 @@
 Rules:
 - What this module does not know is an error that names Spark, never fewer or other rows: a version
   of the protocol, a reader feature, a kind of column mapping or of partition, a file elsewhere.
-- Rows that a deletion vector marks are no rows. A column that a file lacks is NULL there, or the
-  value of the file's partition. A type that was widened later is cast without loss.
+- Rows that a deletion vector marks are no rows. A column, or a field of a struct, that a file lacks
+  is NULL there, or the value of the file's partition. A type that was widened later is cast without
+  loss.
 - A file is left out only if its statistics prove that no row of it passes the filters: bounds of
-  columns of integers or text without a NULL in it.
+  columns of integers, whole decimals or text without a NULL in it.
 
 Source: Delta's protocol, "Reader Requirements", "Column Mapping", "Deletion Vectors", "Partition
 Value Serialization", "Per-file Statistics".
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import reduce
 from operator import and_
 from pathlib import Path
@@ -30,13 +32,15 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.errors import SparkNeededError
 from cdc_pipeline.lake.parquet import may_pass
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
 from cdc_pipeline.sink.delta.failures import files_gone
-from cdc_pipeline.sink.delta.replay import TableState, file_name
+from cdc_pipeline.sink.delta.replay import TableState, file_name, readable_state
+from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
 SMALL_ROWS: Final = 500_000
@@ -137,13 +141,30 @@ def open_rows(
     if refusal := _unknown_protocol(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     schema = schema_of(state)
-    if refusal := _unknown_columns(state, schema) or _unknown_files(state):
+    if refusal := _unknown_columns(state, schema) or _unknown_files(state, schema):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
     for name in _columns_of(filters):
         schema.field(name)
     wanted = [field for field in schema if columns is None or field.name in columns]
     adds = _kept(tuple(state.adds.values()), schema, filters)
     return TableRows(path, pa.schema(wanted), filters, schema, adds)
+
+
+def seqs_within(path: Path, low: int, high: int) -> tuple[int, int | None]:
+    """How many rows of the newest version were written, or ended, at a seq of [low, high], and the
+    highest of these. Raises as `open_rows` and reading do.
+    """
+    least, most = (pa.scalar(Decimal(seq), SEQ_TYPE) for seq in (low, high))
+    state, count, highest = readable_state(path), 0, None
+    names = [name for name in (SEQ_COLUMN, END_COLUMN) if name in schema_of(state).names]
+    filters = [[(name, ">=", least), (name, "<=", most)] for name in names]
+    for rows in open_rows(path, state, columns=names, filters=filters).batches():
+        count += len(rows)
+        for seqs in rows.columns:
+            within = pc.and_(pc.greater_equal(seqs, least), pc.less_equal(seqs, most))
+            last = pc.max(seqs.filter(within)).as_py()
+            highest = highest if last is None else max(int(last), highest or 0)
+    return count, highest
 
 
 def reader_of(table: str, schema: pa.Schema, parts: Iterable[pa.Table]) -> pa.RecordBatchReader:
@@ -193,20 +214,20 @@ def _unknown_protocol(state: TableState) -> str:
 
 
 def _unknown_columns(state: TableState, schema: pa.Schema) -> str:
-    # The fields of a mapped struct have physical names too.
-    if any(
-        _PHYSICAL in (child.metadata or {}) for field in schema for child in _children(field.type)
-    ):
-        return "nested columns with mapped names"
+    if any(_PHYSICAL in (one.metadata or {}) for field in schema for one in _listed(field.type)):
+        return "lists of structs with mapped names"
     for name in state.metadata.get("partitionColumns") or ():
-        kind = schema.field(name).type
-        if not (pt.is_string(kind) or pt.is_integer(kind) or pt.is_date32(kind)):
-            return f"partitions of type {kind}"
+        if pt.is_binary(schema.field(name).type):
+            return "partitions of type binary"
     return ""
 
 
-def _unknown_files(state: TableState) -> str:
+def _unknown_files(state: TableState, schema: pa.Schema) -> str:
+    fields = map(schema.field, state.metadata.get("partitionColumns") or ())
+    moments = [physical(of) for of in fields if pt.is_timestamp(of.type) and of.type.tz is not None]
     for add in state.adds.values():
+        if not all((add["partitionValues"].get(name) or "Z").endswith("Z") for name in moments):
+            return "partitions of times in an unknown zone"
         if ":/" in add["path"] or add["path"].startswith("/"):
             return "files outside of its folder"
         if not is_readable(add.get("deletionVector")):
@@ -221,9 +242,12 @@ def schema_of(state: TableState) -> pa.Schema:
     return pa.schema(Schema.from_json(state.metadata["schemaString"]).to_arrow())
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
+def _listed(kind: pa.DataType, *, is_listed: bool = False) -> list[pa.Field]:
+    """The fields within lists and maps, at any depth."""
     fields = [kind.field(at) for at in range(kind.num_fields)]
-    return [*fields, *(child for field in fields for child in _children(field.type))]
+    is_listed = is_listed or not pt.is_struct(kind)
+    within = [one for field in fields for one in _listed(field.type, is_listed=is_listed)]
+    return [*fields, *within] if is_listed else within
 
 
 def physical(field: pa.Field) -> str:
@@ -231,7 +255,13 @@ def physical(field: pa.Field) -> str:
     return name.decode()
 
 
-def with_physical(field: pa.Field, name: str) -> pa.Field:
+def placed_as(field: pa.Field, other: pa.Field | None, *, within: bool) -> pa.Field:
+    """Read where `other` is in files, or nowhere; `within`: so are its fields, by their names."""
+    name = "" if other is None else physical(other)
+    if within and other is not None and pt.is_struct(field.type) and pt.is_struct(other.type):
+        others = {one.name: one for one in other.type}
+        fields = [placed_as(one, others.get(one.name), within=True) for one in field.type]
+        field = field.with_type(pa.struct(fields))
     return field.with_metadata({_PHYSICAL: name.encode()})
 
 
@@ -262,7 +292,8 @@ def _bounds(add: dict[str, Any], fields: Sequence[pa.Field]) -> pc.Expression:
     statistics, known = read_statistics(add.get("stats")), [pc.scalar(True)]
     for field in fields:
         name = physical(field)
-        if not (pt.is_integer(field.type) or pt.is_string(field.type)):
+        is_whole = pt.is_decimal(field.type) and field.type.scale == 0
+        if not (is_whole or pt.is_integer(field.type) or pt.is_string(field.type)):
             continue
         if name in add["partitionValues"]:
             value = _partition_value(add["partitionValues"][name], field.type)
@@ -306,7 +337,7 @@ def _rows_of(
         for batch in opened.iter_batches(batch_rows, columns=listed or present[:1]):
             count = batch.num_rows
             arrays = [
-                batch.column(name).cast(field.type)
+                _of_type(batch.column(name), field.type)
                 if name in listed
                 else _repeated(partition.get(name), field.type, count)
                 for name, field in zip(stored_names, schema, strict=True)
@@ -319,6 +350,19 @@ def _rows_of(
                 rows = rows.filter(pa.array(kept))
             begin += count
             yield rows
+
+
+def _of_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if not pt.is_struct(kind):
+        return values.cast(kind)
+    stored = {field.name: values.field(at) for at, field in enumerate(values.type)}
+    fields = [
+        _of_type(stored[name], field.type)
+        if (name := physical(field)) in stored
+        else pa.nulls(len(values), field.type)
+        for field in kind
+    ]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=values.is_null())
 
 
 def _marks(path: Path, vector: Mapping[str, Any] | None) -> NDArray[np.int64]:

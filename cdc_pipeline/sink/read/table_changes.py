@@ -17,20 +17,17 @@ Rules:
   alone were compared.
 - Else at most `_HELD_BYTES_MAX` of rows are in memory, beside numbers for each. What is more lies
   in nameless files of the temporary folder, by a hash of the key (of a changelog by ranges of the
-  seq, as small as wide rows need), and is compared one of `_PARTS` at a time.
+  seq, as small as wide rows need), and is compared one of `_PARTS` at a time (`spilled.py`).
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -61,10 +58,11 @@ from cdc_pipeline.sink.read.rows import (
     TableRows,
     open_rows,
     physical,
+    placed_as,
     reader_of,
     schema_of,
-    with_physical,
 )
+from cdc_pipeline.sink.read.spilled import Partitions, Spill
 
 _HELD_BYTES_MAX: Final = 256 << 20
 _PARTS: Final = 128
@@ -119,11 +117,10 @@ def table_changes(
                 table, f"column {column.name} was {before} and is {column.delta_type}"
             )
     schema, older_rows = schema_of(new.state), open_rows(path, old.state)
-    read_as = pa.schema(
-        with_physical(field, physical(fields[field.name]) if field.name in fields else "")
-        for field in schema
-    )
     is_same = old.app_id == new.app_id
+    read_as = pa.schema(
+        placed_as(field, fields.get(field.name), within=not is_same) for field in schema
+    )
     only_old = older_rows.besides(new.state if is_same else None, read_as)
     only_new = rows.besides(old.state if is_same else None, schema)
     return TableChanges(table, spec, key, renamed, only_old, only_new, was_erased)
@@ -367,40 +364,23 @@ def _in_parts(
         if held:
             yield pa.concat_tables(held)
         return
-    with ExitStack() as opened:
-        with _spilling(table):
-            # Without names: nothing stays of a process that is killed.
-            files = [opened.enter_context(TemporaryFile()) for _ in range(_PARTS)]
-            writers = [pa.ipc.new_stream(file, held[0].schema) for file in files]
-        sizes = np.zeros(_PARTS, np.int64)
+    divided = Partitions(Spill(held_bytes_max=0), _PARTS, group_bytes=0)
+    try:
         for part in chain(held, parts):
-            numbers = number_of(part)
-            for number in np.unique(numbers):
-                rows = part.filter(pa.array(numbers == number))
-                sizes[number] += rows.nbytes
-                if sizes[number] > _HELD_BYTES_MAX and smaller is None:
-                    raise _too_large(table)
-                with _spilling(table):
-                    writers[number].write_table(rows)
+            divided.add(part, number_of(part))
         held.clear()
-        with _spilling(table):
-            for writer in writers:
-                writer.close()
-        for file, size in zip(files, sizes, strict=True):
-            if size > _HELD_BYTES_MAX and smaller is not None:
-                yield from smaller(partial(_spilled, file, table))
-            else:
-                yield pa.concat_tables(_spilled(file, table))
-            file.close()
-
-
-def _spilled(file: IO[bytes], table: str) -> Iterator[pa.Table]:
-    with _spilling(table):
-        file.seek(0)
-        reader = pa.ipc.open_stream(file)
-        yield reader.schema.empty_table()
-        for batch in reader:
-            yield pa.Table.from_batches([batch])
+        for rows in divided.parts:
+            if rows.size_bytes > _HELD_BYTES_MAX and smaller is None:
+                raise _too_large(table)
+        for rows in divided.parts:
+            if rows.size_bytes > _HELD_BYTES_MAX and smaller is not None:
+                yield from smaller(rows.batches)
+            elif rows.rows:
+                yield pa.concat_tables(rows.batches())
+            rows.discard()
+    except SinkError as error:
+        error.table = error.table or table
+        raise
 
 
 def _too_large(table: str) -> CutsNotComparableError:
@@ -409,21 +389,6 @@ def _too_large(table: str) -> CutsNotComparableError:
     )
     error.next_step = f"give a cut in between as to_cut, or {error.next_step}"
     return error
-
-
-@contextmanager
-def _spilling(table: str) -> Iterator[None]:
-    """A full temporary folder is no damage of a data file."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        folder = tempfile.tempdir or "the temporary folder"
-        raise SinkError(
-            f"the changes cannot be sorted on disk, in {folder}",
-            table=table,
-            got=f"{type(error).__name__}: {error}",
-            next_step="free disk space there, or export TMPDIR=... and start again",
-        ) from error
 
 
 def _seqs(rows: pa.Table) -> NDArray[np.bytes_]:

@@ -37,8 +37,8 @@ from cdc_pipeline.sink.modes.mode_columns import (
     SEQ_COLUMN,
 )
 from cdc_pipeline.sink.read.row_numbers import Numbers, number_rows
+from cdc_pipeline.sink.read.spilled import Partitions, Spill, StoredRows, partition_count
 from cdc_pipeline.sink.verify.constants import constant_of
-from cdc_pipeline.sink.verify.scratch import Partitions, Scratch, StoredRows, partition_count
 from cdc_pipeline.sink.verify.side_columns import (
     NAMES_TYPE,
     column_of,
@@ -68,11 +68,11 @@ class _Part:
     end: int | None
 
 
-def rows_left(sides: ComparisonSides, changes: VersionRows, scratch: Scratch) -> StoredRows:
+def rows_left(sides: ComparisonSides, changes: VersionRows, spill: Spill) -> StoredRows:
     """Of a table with the columns of a changelog, as a side has them. Raises
     IncompleteChangelogError: images lack columns that are needed.
     """
-    return _RowsLeft(sides, changes, scratch).stored()
+    return _RowsLeft(sides, changes, spill).stored()
 
 
 def _parts(sides: ComparisonSides, first: int) -> list[_Part]:
@@ -98,8 +98,8 @@ def _parts(sides: ComparisonSides, first: int) -> list[_Part]:
 
 
 class _RowsLeft:
-    def __init__(self, sides: ComparisonSides, changes: VersionRows, scratch: Scratch) -> None:
-        self._sides, self._changes, self._scratch = sides, changes, scratch
+    def __init__(self, sides: ComparisonSides, changes: VersionRows, spill: Spill) -> None:
+        self._sides, self._changes, self._spill = sides, changes, spill
         self._parts = _parts(sides, self._first_seq())
         keys = {at for part in self._parts for at in part.key}
         self._positions = sorted({*sides.positions, *keys})
@@ -112,7 +112,7 @@ class _RowsLeft:
         self._partitions = partition_count(changes.rows or 0, _EXPANSION * changes.size_bytes)
 
     def stored(self) -> StoredRows:
-        left, is_sum = self._scratch.own_rows(), False
+        left, is_sum = StoredRows(self._spill), False
         for part in self._parts:
             if is_sum and part.key:
                 left = self._counted(left)
@@ -131,7 +131,7 @@ class _RowsLeft:
 
     def _last(self, part: _Part, earlier: StoredRows) -> StoredRows:
         """The last image of each key, of some rows and the changes after them."""
-        partitions, lacking = Partitions(self._scratch, self._partitions), 0
+        partitions, lacking = Partitions(self._spill, self._partitions), 0
 
         def put(rows: pa.Table, gone: Any, *, is_image: bool = True) -> None:
             marked = rows.append_column("_gone", gone).append_column(
@@ -157,7 +157,7 @@ class _RowsLeft:
             moved = pa.array(numbers[: len(new)] != numbers[len(new) :])
             old = old.filter(moved)
             put(old, pa.array(np.ones(len(old), np.bool_)), is_image=False)
-        left = self._scratch.own_rows()
+        left = StoredRows(self._spill)
         for tables in partitions.tables():
             if tables:
                 left.add(_last_images(pa.concat_tables(tables), part.key))
@@ -165,7 +165,7 @@ class _RowsLeft:
 
     def _sum(self, part: _Part, earlier: StoredRows) -> StoredRows:
         """Some rows, and all rows that the changes after them add or remove."""
-        left, lacking = self._scratch.own_rows(), 0
+        left, lacking = StoredRows(self._spill), 0
         for rows in earlier.batches():
             lacking += int(np.count_nonzero(self._lacks(rows.column("_absent"), self._positions)))
             left.add(rows)
@@ -189,7 +189,7 @@ class _RowsLeft:
 
     def _counted(self, changes: StoredRows) -> StoredRows:
         """The rows that a sum of changes adds up to, where each is there once: a key follows."""
-        partitions, left = Partitions(self._scratch, self._partitions), self._scratch.own_rows()
+        partitions, left = Partitions(self._spill, self._partitions), StoredRows(self._spill)
         for rows in changes.batches():
             partitions.add(rows, hashed(rows, self._positions)[:, 0])
         changes.discard()

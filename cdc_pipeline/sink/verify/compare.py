@@ -2,12 +2,12 @@
 if they differ (K17).
 
 Rules:
-- This process compares, part by part (`sums.py`); Spark only reads what this process does not read
-  (`parts.py`), so that no verdict depends on who has read.
+- This process reads and compares, part by part (`sums.py`); Spark evaluates expressions of its SQL
+  alone (`parts.py`).
 - Keys that changed between the two cuts that bracket the views are left out, and named, so that the
   caller checks them again. The batches of that time and the seq of the lake's rows
   identify them.
-- Differences are written as Parquet (`ComparisonResult`), so that memory does not grow with them.
+- Differences are stored rows (`ComparisonResult`), so that memory does not grow with them.
 - Each row of the lake is compared once: a key that the lake has twice is a separate difference.
 """
 
@@ -16,23 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake.staged_file import CountingFile
-from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.read.spilled import Spill, StoredRows
 from cdc_pipeline.sink.verify.differences import KeyUse, differences, mark_keys
-from cdc_pipeline.sink.verify.parts import lake_parts, source_parts
-from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
+from cdc_pipeline.sink.verify.parts import StartSpark, lake_parts, source_parts
 from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.sink.verify.sums import keys_of, unlike_rows
-from cdc_pipeline.sink.verify.tables import StartSpark
 
 Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_out"]
 
@@ -44,16 +39,17 @@ class ComparisonResult:
     """The result of a comparison.
 
     Attributes:
-        folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that
-            differ), ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0
-            ...`` the row of the source, or of the lake if the source has none; None if there is
-            neither.
+        sides: that were compared.
+        keys: those in `counts`: ``_kind``, ``_columns`` (names of the columns that differ),
+            ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0 ...`` the
+            row of the source, or of the lake if the source has none.
         buckets, buckets_differing: parts by hash of the key.
         counts: keys of each kind.
         stale: rows of the lake with a key of `unread`: they were not compared.
     """
 
-    folder: Path | None
+    sides: ComparisonSides
+    keys: StoredRows
     rows_source: int
     rows_lake: int
     buckets: int
@@ -65,27 +61,27 @@ class ComparisonResult:
     def differences(self) -> int:
         return sum(count for kind, count in self.counts.items() if kind in DIFFERENCES)
 
+    def of_kinds(self, kinds: Collection[Kind]) -> Iterator[pa.Table]:
+        wanted = pa.array(sorted(kinds))
+        for rows in self.keys.batches():
+            yield rows.filter(pc.is_in(rows.column("_kind"), value_set=wanted))
+
 
 def compare(
     start: StartSpark,
     sides: ComparisonSides,
     stored: StoredRows,
     *,
-    scratch: Scratch,
+    spill: Spill,
     keys: Mapping[KeyUse, StoredRows] = MappingProxyType({}),
-    after_seq: int | None = None,
-    sampled: bool = False,
 ) -> ComparisonResult:
-    """Compare, and write what differs and what is left out to a new folder of `scratch`.
+    """Compare, and store what differs and what is left out.
 
     Args:
-        start: Spark, for what only it reads; None if it may not start.
+        start: Spark, for expressions of its SQL; None if it may not start.
         stored: rows of the source.
         keys: keys (``k0 ...``) that changed while the source was read; of `unread` rows of the
             source, which cannot be compared; and the `wanted` ones, if only these are compared.
-        after_seq: rows of the lake with a later seq changed meanwhile too.
-        sampled: the source's rows are some of the table's: rows of the lake count only if they have
-            these keys.
 
     Raises LakeStateError: files of the table are gone or damaged, or its columns others than were
     written; IncompleteChangelogError: images of a changelog without a key lack columns;
@@ -93,19 +89,22 @@ def compare(
     """
     try:
         source = (
-            source_parts(sides, stored, start, scratch)
-            if sides.source_version is None
-            else lake_parts(sides, sides.source_version, start, scratch)
+            source_parts(sides, stored, start, spill)
+            if sides.source is None
+            else lake_parts(sides, sides.source, spill)
         )
-        listed = _listed_keys(sides, source, keys, sampled=sampled)
-        lake = lake_parts(sides, sides.version, start, scratch, listed)
-        unlike = unlike_rows(sides, (source, lake), keys, after_seq, scratch, sampled=sampled)
-        folder, counts, stale = scratch.new_folder(), Counter[Kind](), 0
+        listed = _listed_keys(sides, source, keys)
+        lake = lake_parts(sides, sides.lake, spill, listed)
+        unlike = unlike_rows(sides, (source, lake), keys, spill)
+        found, counts, stale = StoredRows(spill), Counter[Kind](), 0
         source_rows = lake_rows = unlike.equal
-        for number, part in enumerate(unlike.parts):
-            rows, of_part = mark_keys(sides, part.rows, part.keys, after_seq, sampled=sampled)
+        for part in unlike.parts:
+            rows, of_part = mark_keys(sides, part.rows, part.keys)
             stale += of_part
-            counts += _store(folder, number, differences(sides, rows))
+            keys_of_part = differences(sides, rows)
+            found.add(keys_of_part)
+            counted = pc.value_counts(keys_of_part.column("_kind")).to_pylist()
+            counts.update({of_kind["values"]: of_kind["counts"] for of_kind in counted})
             rows = rows.filter(pc.invert(rows.column("_changed")))
             weights, of_source = (rows.column(n).to_numpy() for n in ("_weight", "_in_source"))
             source_rows += int(weights[of_source].sum())
@@ -118,7 +117,8 @@ def compare(
             next_step="restore the table from a backup of the lake, or take a new snapshot of it",
         ) from None
     return ComparisonResult(
-        folder if counts else None,
+        sides,
+        found,
         rows_source=source_rows,
         rows_lake=lake_rows,
         buckets=unlike.buckets,
@@ -132,14 +132,12 @@ def _listed_keys(
     sides: ComparisonSides,
     source: Iterable[pa.Table],
     keys: Mapping[KeyUse, StoredRows],
-    *,
-    sampled: bool,
 ) -> list[pa.Table]:
     """The only keys that rows of the lake count with, where they are few; [] if all rows do."""
     if "wanted" in keys:
         uses: tuple[KeyUse, ...] = ("wanted", "unread")
         listed = []
-    elif sampled and isinstance(source, list):
+    elif sides.sampled and isinstance(source, list):
         uses, listed = ("unread",), list(source)
     else:
         return []
@@ -151,30 +149,16 @@ def _listed_keys(
     return [nothing, *listed, *named]
 
 
-def _store(folder: Path, number: int, rows: pa.Table) -> Counter[Kind]:
-    if rows.num_rows:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = CountingFile(folder / f"{number:06d}.parquet")
-        with pq.ParquetWriter(pa.PythonFile(file, mode="w"), rows.schema) as writer:
-            writer.write_table(rows)
-        file.finish()
-    counts = pc.value_counts(rows.column("_kind"))
-    return Counter(dict(zip(*(field.to_pylist() for field in counts.flatten()), strict=True)))
-
-
-def keys_found(
-    scratch: Scratch, sides: ComparisonSides, found: ComparisonResult, kinds: Collection[Kind]
-) -> StoredRows:
+def keys_found(spill: Spill, found: ComparisonResult, kinds: Collection[Kind]) -> StoredRows:
     """The keys of some kinds (``k0 ...``)."""
-    assert found.folder is not None
-    keys, columns = scratch.rows(), [f"c{at}" for at in sides.key_positions]
-    for part in _of_kinds(found.folder, kinds, columns):
+    sides = found.sides
+    keys, columns = StoredRows(spill), [f"c{at}" for at in sides.key_positions]
+    for part in found.of_kinds(kinds):
         keys.add(part.select(columns).rename_columns(sides.keys))
     return keys
 
 
 def read_differences(
-    sides: ComparisonSides,
     found: ComparisonResult,
     kinds: Collection[Kind],
     *,
@@ -184,12 +168,12 @@ def read_differences(
     """At most `limit` keys of some kinds: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
     ``c0 ...`` at `columns` (all compared ones by default).
     """
-    assert found.folder is not None
+    sides = found.sides
     listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
     parts: list[pa.Table] = []
     room = limit
-    for part in _of_kinds(found.folder, kinds, ["_columns", "_more", "_lake_seq", *listed]):
-        parts.append(part.slice(0, room))
+    for part in found.of_kinds(kinds):
+        parts.append(part.select(["_kind", "_columns", "_more", "_lake_seq", *listed])[:room])
         room -= len(parts[-1])
         if not room:
             break
@@ -206,14 +190,3 @@ def read_differences(
         if not (pa.types.is_nested(kind) or pa.types.is_boolean(kind))
     ]
     return rows.sort_by([(name, "ascending") for name in sortable])
-
-
-def _of_kinds(folder: Path, kinds: Collection[Kind], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """With ``_kind`` as their first column."""
-    listed, wanted = ["_kind", *columns], pa.array(sorted(kinds))
-    for name in sorted(storage_of(folder).names(folder)):
-        with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
-            yield file.schema_arrow.empty_table().select(listed)
-            for group in range(file.num_row_groups):
-                rows = file.read_row_group(group, columns=listed).select(listed)
-                yield rows.filter(pc.is_in(rows.column("_kind"), value_set=wanted))

@@ -18,16 +18,9 @@ KeyUse = Literal["changed", "unread", "wanted"]
 
 
 def mark_keys(
-    sides: ComparisonSides,
-    rows: pa.Table,
-    keys: Mapping[KeyUse, pa.Table],
-    after_seq: int | None,
-    *,
-    sampled: bool,
+    sides: ComparisonSides, rows: pa.Table, keys: Mapping[KeyUse, pa.Table]
 ) -> tuple[pa.Table, int]:
-    """Rows of both sides with ``_changed``, and how many the lake has of `unread` keys: left out.
-    The rest is as in `compare`.
-    """
+    """Rows of both sides with ``_changed``, and how many of `unread` keys are left out."""
     of_rows, *others = identities(sides, [rows, *keys.values()])
     numbers = dict(zip(keys, others, strict=True))
     none = np.zeros(0, np.int64)
@@ -36,11 +29,11 @@ def mark_keys(
     stale = int((~kept).sum())
     if "wanted" in numbers:
         kept &= np.isin(of_rows, numbers["wanted"])
-    if sampled:
+    if sides.sampled:
         kept &= np.isin(of_rows, of_rows[kept & in_source])
     changed = numbers.get("changed", none)
-    if after_seq is not None:
-        changed = np.concatenate([changed, of_rows[kept & later_than(rows, after_seq)]])
+    if sides.after_seq is not None:
+        changed = np.concatenate([changed, of_rows[kept & later_than(rows, sides.after_seq)]])
     marked = rows.append_column("_changed", pa.array(np.isin(of_rows, changed)))
     return marked.filter(pa.array(kept)), stale
 

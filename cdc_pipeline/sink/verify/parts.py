@@ -2,9 +2,8 @@
 
 Rules:
 - A side is read as often as it is wanted, and held if its rows are few.
-- What only Spark reads (`read/rows.py`), and rows of the source that pass expressions of Spark's
-  SQL (`modes/shape.py`), it writes to the scratch folder in the same columns: whoever has read a
-  row, the same code compares it.
+- Rows of the source that pass expressions of Spark's SQL (`modes/shape.py`) go through Spark, some
+  at a time. Nothing else does.
 - A table whose columns are not as they were written is an error: another program changed it.
 """
 
@@ -13,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,9 +38,9 @@ from cdc_pipeline.sink.modes.reduce import Layout
 from cdc_pipeline.sink.modes.shape import needs_shaping, shaped_view
 from cdc_pipeline.sink.read.row_numbers import live_rows
 from cdc_pipeline.sink.read.rows import SMALL_BYTES, SMALL_ROWS, open_rows
+from cdc_pipeline.sink.read.spilled import Spill, StoredRows
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.verify.changelog import rows_left
-from cdc_pipeline.sink.verify.scratch import Scratch, StoredRows
 from cdc_pipeline.sink.verify.side_columns import (
     NAMES_TYPE,
     arrow_of,
@@ -51,12 +50,16 @@ from cdc_pipeline.sink.verify.side_columns import (
     where,
 )
 from cdc_pipeline.sink.verify.sides import ComparisonSides
-from cdc_pipeline.sink.verify.tables import StartSpark, version_rows, written_by_spark
+from cdc_pipeline.sink.verify.tables import VersionedTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _OF_CHANGES: Final = {OP_COLUMN: pa.string(), ABSENT_COLUMN: NAMES_TYPE}
 _KEYS_HELD: Final = 10_000  # at least, before the smallest of them are chosen
 
 Parts: TypeAlias = Iterable[pa.Table]
+StartSpark: TypeAlias = "Callable[[], SparkSession] | None"
 
 
 class _ReadParts(Iterable[pa.Table]):
@@ -70,11 +73,11 @@ class _ReadParts(Iterable[pa.Table]):
 
 
 def source_parts(
-    sides: ComparisonSides, stored: StoredRows, start: StartSpark, scratch: Scratch
+    sides: ComparisonSides, stored: StoredRows, start: StartSpark, spill: Spill
 ) -> Parts:
     """Of staged inserts. Raises SparkNeededError: Spark may not start; MergeError: it failed."""
     if needs_shaping(sides.target.spec):
-        stored = _shaped(sides, stored, start, scratch)
+        stored = _shaped(sides, stored, start, spill)
 
     def parts() -> Iterator[pa.Table]:
         for rows in chain([pa.table({})], stored.batches()):
@@ -85,43 +88,40 @@ def source_parts(
 
 
 def _shaped(
-    sides: ComparisonSides, stored: StoredRows, start: StartSpark, scratch: Scratch
+    sides: ComparisonSides, stored: StoredRows, start: StartSpark, spill: Spill
 ) -> StoredRows:
     """What a batch would write of them, without the rows that pass no filter."""
     if start is None:
         raise SparkNeededError("the rows of the source pass expressions that only Spark evaluates")
     plain = sides.target.with_spec(mode="mirror").model_copy(update={"all_present": True})
-    schema, files = Layout(plain).read_schema(), [str(file) for file in stored.files()]
     values = ", ".join(f"c{at}" for at in sides.positions)
+    passed = StoredRows(spill)
     try:
         session = new_session(start())
-        nothing: Any = []
-        frame: Any = (
-            session.read.schema(schema).parquet(*files)
-            if files
-            else session.createDataFrame(nothing, schema)
-        )
-        shaped_view(session, plain, frame, "staged_source")
-        passed = session.sql(f"SELECT {values} FROM staged_source WHERE _op = {INSERT}")  # noqa: S608 - places
-        return written_by_spark(session, passed, scratch)[0]
+        for rows in stored.batches():
+            named: Any = {name: rows.column(name) for name in ("_op", "_seq", "_ts")}
+            for at in range(len(plain.spec.columns)):
+                kind, given = arrow_of(sides.type_of(at)), column_of(rows, f"c{at}")
+                named[f"c{at}"] = pa.nulls(len(rows), kind) if given is None else given.cast(kind)
+            frame = session.createDataFrame(pa.table(named), Layout(plain).read_schema())
+            shaped_view(session, plain, frame, "staged_source")
+            of_target = f"SELECT {values} FROM staged_source WHERE _op = {INSERT}"  # noqa: S608 - places
+            passed.add(session.sql(of_target).toArrow())
     except Exception as error:
         what = "Spark could not evaluate the expressions of the table's rule"
         raise reading_failed(error, table=sides.target.table, what=what) from None
+    return passed
 
 
 def lake_parts(
-    sides: ComparisonSides,
-    version: int,
-    start: StartSpark,
-    scratch: Scratch,
-    keys: Sequence[pa.Table] = (),
+    sides: ComparisonSides, version: VersionedTable, spill: Spill, keys: Sequence[pa.Table] = ()
 ) -> Parts:
     """Of a version of the table, the rows that represent rows of the source; of these only those
-    with the first column of `keys` (``c0 ...``), if there are any. Raises as `version_rows`, and
-    LakeStateError: columns are not as they were written.
+    with the first column of `keys` (``c0 ...``), if there are any. Raises as `VersionedTable.rows`,
+    and LakeStateError: columns are not as they were written.
     """
     spec = sides.target.spec
-    mode, table = MODES[spec.mode], sides.target.table
+    mode = MODES[spec.mode]
     own = {SEQ_COLUMN: SEQ_TYPE}
     own |= _OF_CHANGES if mode.rows_are_changes else {}
     own |= {BEFORE_ABSENT_COLUMN: NAMES_TYPE} if sides.is_sum else {}
@@ -139,12 +139,10 @@ def lake_parts(
         chunks = [chunk for some in keys for chunk in some.column(f"c{first}").chunks]
         column = pa.chunked_array(chunks, arrow_of(sides.type_of(first)))
         values = sides.name_of(first), column.unique()
-    rows = version_rows(
-        start, scratch, sides.path, version, table=table, columns=needed | maybe, values=values
-    )
-    _check_columns(rows.schema, needed - maybe, own, table)
+    rows = version.rows(needed | maybe, values)
+    _check_columns(rows.schema, needed - maybe, own, version.table)
     if mode.rows_are_changes:
-        left = rows_left(sides, rows, scratch)
+        left = rows_left(sides, rows, spill)
         names = [*(f"c{at}" for at in sides.positions), "_seq", "_absent", "_weight"]
         empty = side_rows(sides, dict.fromkeys(sides.positions), 0)
         left_parts = _ReadParts(

@@ -11,10 +11,10 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import ColumnDefault, EarlierLayout, RecordedTarget
+from cdc_pipeline.sink.verify.tables import VersionedTable
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,28 @@ class ComparisonSides:
         target: as its staged rows are read: with `_cdc_rescued` among its columns, if it has one.
         columns: names of the target's columns that the source has.
         key: names among them that identify a row; () for all of them, with multiplicity.
-        source_version: an earlier version of the Delta table that takes the source's place.
+        source: an earlier version of the Delta table that takes the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for
             all.
         column_defaults: for a changelog, the values at the source of rows older than a column.
         layouts: for a changelog, what earlier rows were written with, oldest first.
         source_table: the compared table, by which `layouts` names keys.
+        after_seq: rows of the lake with a later seq changed while the source was read.
+        sampled: the source's rows are some of the table's: rows of the lake count only if they have
+            these keys.
     """
 
     target: RecordedTarget
     columns: tuple[str, ...]
     key: tuple[str, ...]
-    path: Path
-    version: int
+    lake: VersionedTable
     shard: tuple[str, str] | None = None
-    source_version: int | None = None
+    source: VersionedTable | None = None
     column_defaults: tuple[ColumnDefault, ...] = ()
     layouts: tuple[EarlierLayout, ...] = ()
     source_table: str = ""
+    after_seq: int | None = None
+    sampled: bool = False
 
     @property
     def is_sum(self) -> bool:

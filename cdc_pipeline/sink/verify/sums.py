@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.row_hashes import add_up
 from cdc_pipeline.sink.read.row_hashes import Hashes, RowHasher
+from cdc_pipeline.sink.read.spilled import Partitions, Spill, StoredRows, partition_count
 from cdc_pipeline.sink.verify.differences import KeyUse
 from cdc_pipeline.sink.verify.parts import Parts
-from cdc_pipeline.sink.verify.scratch import Partitions, Scratch, StoredRows, partition_count
 from cdc_pipeline.sink.verify.side_columns import arrow_of, hashed, later_than, merged
 from cdc_pipeline.sink.verify.sides import ComparisonSides
 
@@ -55,12 +55,9 @@ def unlike_rows(
     sides: ComparisonSides,
     both: tuple[Parts, Parts],
     keys: Mapping[KeyUse, StoredRows],
-    after_seq: int | None,
-    scratch: Scratch,
-    *,
-    sampled: bool,
+    spill: Spill,
 ) -> Unlike:
-    """Of the source and the lake; the rest is as in `mark_keys`. Raises as reading them does."""
+    """Of the source and the lake; `keys` as in `compare`. Raises as reading them does."""
     buckets = _FEW_BUCKETS if all(isinstance(side, list) for side in both) else _BUCKETS
     counts, sums = np.zeros((buckets, 2), np.int64), np.zeros((buckets, 2), np.uint64)
     chosen = np.zeros(buckets, np.bool_)
@@ -75,7 +72,7 @@ def unlike_rows(
     sample: list[NDArray[np.uint64]] = []
     row_count = size_bytes = 0
     for side, parts in enumerate(both if "wanted" not in keys else ()):
-        known = np.unique(np.concatenate([*sample, _LARGEST])) if sampled and side else None
+        known = np.unique(np.concatenate([*sample, _LARGEST])) if sides.sampled and side else None
         for part in parts:
             hasher = RowHasher(len(part))
             of_keys = hasher.take(part.column(f"c{at}") for at in sides.key_positions)
@@ -85,13 +82,13 @@ def unlike_rows(
             if known is not None:
                 kept = _is_in(of_keys[:, 1], known)
                 places, hashes, weights = places[kept], hashes[kept], weights[kept]
-            elif sampled and not chosen.all():
+            elif sides.sampled and not chosen.all():
                 sample.append(of_keys[:, 1])
                 if sum(map(len, sample)) > _SAMPLE_KEYS_MAX:
                     chosen[:] = True
             add_up(places, hashes, weights, side, counts, sums)
-            if side and after_seq is not None:
-                chosen[buckets_of(of_keys[later_than(part, after_seq)])] = True
+            if side and sides.after_seq is not None:
+                chosen[buckets_of(of_keys[later_than(part, sides.after_seq)])] = True
     unlike = (sums != 0).any(axis=1) | (counts[:, 0] != counts[:, 1])
     chosen |= unlike
     unlike_count = int(np.abs(counts[chosen]).sum()) + sum(of_use.rows for of_use in keys.values())
@@ -111,8 +108,8 @@ def unlike_rows(
         return rows.append_column("_in_source", pa.array(np.full(len(rows), in_source))), of_keys
 
     def unlike_parts() -> Iterator[UnlikePart]:
-        rows = Partitions(scratch, partitions)
-        of_uses = {use: Partitions(scratch, partitions) for use in keys}
+        rows = Partitions(spill, partitions)
+        of_uses = {use: Partitions(spill, partitions) for use in keys}
         for side, parts in enumerate(both):
             for part in parts:
                 some, of_keys = rows_of(part, not side)

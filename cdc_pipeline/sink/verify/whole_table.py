@@ -4,43 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from decimal import Decimal
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN, END_COLUMN, START_COLUMN
-from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.row_hashes import RowHasher
 from cdc_pipeline.sink.read.row_numbers import live_rows, number_rows
-from cdc_pipeline.sink.verify.scratch import Scratch
-from cdc_pipeline.sink.verify.tables import StartSpark, VersionRows, version_rows
+from cdc_pipeline.sink.verify.tables import VersionedTable, VersionRows
 
 _KEYS_HELD_MAX: Final = 4 << 20
 _HASHES: Final = ("_hash_a", "_hash_b")
 
 
-class WholeTable(NamedTuple):
-    """A version of a target's table, and what reads it."""
-
-    start: StartSpark
-    scratch: Scratch
-    table: str
-    path: Path
-    version: int
-
-    def rows(self, columns: Collection[str]) -> VersionRows:
-        return version_rows(
-            self.start, self.scratch, self.path, self.version, table=self.table, columns=columns
-        )
-
-
-def count_strays(table: WholeTable, shard_column: str, values: Collection[str]) -> int:
+def count_strays(table: VersionedTable, shard_column: str, values: Collection[str]) -> int:
     """How many rows of a merged table have a shard column with none of `values`."""
     known, strays = pa.array(sorted(values), pa.string()), 0
     for rows in table.rows([shard_column]).batches():
@@ -49,19 +29,7 @@ def count_strays(table: WholeTable, shard_column: str, values: Collection[str]) 
     return strays
 
 
-def highest_seq(table: WholeTable, mode: Mode, *, low: int, high: int) -> int | None:
-    """The highest place within [low, high] at which a row was written, or a version ended."""
-    least, most = (pa.scalar(Decimal(seq), SEQ_TYPE) for seq in (low, high))
-    highest = None
-    for rows in table.rows(SINK_MODES[mode].seq_columns).batches():
-        for seqs in rows.columns:
-            within = pc.and_(pc.greater_equal(seqs, least), pc.less_equal(seqs, most))
-            last = pc.max(seqs.filter(within)).as_py()
-            highest = highest if last is None else max(int(last), highest or 0)
-    return highest
-
-
-def duplicate_keys(table: WholeTable, mode: Mode, key: Sequence[str]) -> int:
+def duplicate_keys(table: VersionedTable, mode: Mode, key: Sequence[str]) -> int:
     """Keys in more than one row that represents a row of the source; 0 for a changelog."""
     spec, duplicates = MODES[mode], 0
     if spec.rows_are_changes:
@@ -72,7 +40,7 @@ def duplicate_keys(table: WholeTable, mode: Mode, key: Sequence[str]) -> int:
     return duplicates
 
 
-def history_intervals(table: WholeTable, key: Sequence[str]) -> dict[str, int]:
+def history_intervals(table: VersionedTable, key: Sequence[str]) -> dict[str, int]:
     """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
     begin), not_ended (current versions that another follows), gaps (versions that end before the
     next begins).

@@ -21,7 +21,6 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.earlier_layouts import column_defaults_after
 from cdc_pipeline.lake.long_operations import OperationFolder
 from cdc_pipeline.lake.records import ColumnDefault, Cut, CutTable, RecordedContent, RecordedTarget
-from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify.captures import Captures
 from cdc_pipeline.operations.verify.checks import checks_of
 from cdc_pipeline.operations.verify.read import (
@@ -58,6 +57,7 @@ from cdc_pipeline.schema.target_spec import RecordedSource, TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.verify.sides import ComparisonSides
+from cdc_pipeline.sink.verify.tables import VersionedTable
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS
 from tests.support.sink_values import cursor_at, interval_of
 
@@ -144,7 +144,9 @@ def sides(*key: str, columns: tuple[str, ...] = ("id", "v")) -> ComparisonSides:
         for name in ("id", "v", "dropped")[: max(2, len(columns))]
     )
     target = RecordedTarget(table="d.t", app_id="x", spec=TargetSpec(columns=listed, key=key))
-    return ComparisonSides(target=target, columns=("id", "v"), key=key, path=None, version=0)  # type: ignore[arg-type]
+    return ComparisonSides(
+        target=target, columns=("id", "v"), key=key, lake=VersionedTable("d.t", Path(), 0)
+    )
 
 
 def test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes() -> None:
@@ -215,7 +217,7 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
     }
     more = {"tables": {"include": ["d.*"]}, "sink": {"lake_path": tmp_path / "lake"}}
     config = PipelineConfig.model_validate({**document, **more})
-    reread = _Reread(MainLake(config, MemoryCursorStore(), RunObserver()), "d.t")
+    reread = _Reread(Captures(config, MemoryCursorStore(), RunObserver()), "d.t")
     rows = SelectedRows(
         schema(("id", Kind.INT32)), pa.record_batch({"id": pa.array([1, 2], pa.int32())})
     )
@@ -317,7 +319,7 @@ def test_k17_a_merged_target_is_told_at_the_newest_of_its_cuts() -> None:
         return RoundsResult(last=(reading, reading))
 
     unused: Any = None
-    verification = _Verification(VerifyContext(unused, VerifyOptions(), *[unused] * 4))
+    verification = _Verification(VerifyContext(unused, VerifyOptions(), *[unused] * 5))
     table: Any = SimpleNamespace(spec=SimpleNamespace(mode="mirror"))
     joined = verification._joined("d.t", table, {}, [part(2), part(9), part(4)])
     assert (joined.cut, joined.place) == (9, cursor_at(9).position)

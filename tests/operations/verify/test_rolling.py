@@ -31,6 +31,7 @@ from cdc_pipeline.lake.proofs import (
 from cdc_pipeline.lake.run_notes import NoteFile
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.verify import rolling
+from cdc_pipeline.operations.verify.captures import verify_lock
 from cdc_pipeline.operations.verify.proved_run import capture_and_prove
 from cdc_pipeline.operations.verify.read import NotByRangeError, VerifyOptions
 from cdc_pipeline.operations.verify.report import Step
@@ -43,7 +44,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.sink.read import rows as read_rows
-from cdc_pipeline.sink.verify import scratch
+from cdc_pipeline.sink.read.spilled import StoredRows
 from cdc_pipeline.sink.verify.compare import DIFFERENCES
 from tests.servers import Server
 from tests.support.captures import here, live
@@ -201,14 +202,14 @@ def test_a_budget_is_held_and_a_small_table_is_one_comparison(
     start: Callable[..., Rolling], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    add = scratch.StoredRows.add
+    add = StoredRows.add
 
-    def counted(stored: scratch.StoredRows, table: pa.Table) -> None:
+    def counted(stored: StoredRows, table: pa.Table) -> None:
         if "_op" in table.column_names:
             read.append(len(table))
         add(stored, table)
 
-    monkeypatch.setattr(scratch.StoredRows, "add", counted)
+    monkeypatch.setattr(StoredRows, "add", counted)
     lake = start("numbers", "codes", each_run={"rows": 240})
     assert lake.run().rows == 205  # all of `codes`, and too few are left for another range
     assert sum(read) == 205
@@ -315,7 +316,7 @@ def test_what_fails_here_is_told_and_counted_and_fails_no_run(
     assert all(report and "too busy" in report.failure for report in reports)
     assert [len(report.warnings) for report in reports if report] == [0, 1]
     assert lake.proofs.failed_runs == 2
-    with scratch.verify_lock(lake.paths):
+    with verify_lock(lake.paths):
         held = capture_and_prove(lake.config, cursors=lake.cursors).proof
     assert held is not None
     assert "under way" in held.failure
@@ -478,7 +479,7 @@ def test_progress_is_the_holders_of_the_lock_and_a_damaged_file_stays(
     lake = start("codes")
     lake.run()
     before = lake.proofs
-    with scratch.verify_lock(lake.paths):
+    with verify_lock(lake.paths):
         report = prove(lake.config, cursors=lake.cursors)
     assert "under way" in report.failure
     assert (report.failed_runs, report.warnings) == (0, ())
@@ -640,15 +641,13 @@ def test_a_table_that_leaves_the_cut_meanwhile_stops_no_other(
         raise NotFollowedError("it is no longer followed")
 
     cut = SimpleNamespace(tables={})
-    nothing: Any = SimpleNamespace(clear=lambda: None, write=lambda _: None)
+    nothing: Any = SimpleNamespace(write=lambda _: None)
     monkeypatch.setattr(rolling, "proof_file", lambda _: nothing)
     run = _run(each_run={"seconds": 1})
     run.proofs = Proofs(tables={"t": TableProof(identity="", known_since_us=1)})
     run._range = refusing
-    run._context = SimpleNamespace(
-        captures=SimpleNamespace(source_state=lambda: SimpleNamespace(cut=cut)),
-        scratch=nothing, sink=SimpleNamespace(paths=None),
-    )  # fmt: skip
+    run._captures = SimpleNamespace(source_state=lambda: SimpleNamespace(cut=cut))
+    run._context = SimpleNamespace(sink=SimpleNamespace(paths=None))
     for _ in range(2):
         assert not run._try_range("t")
     assert run.proofs.tables["t"].given_up == "it is no longer followed"

@@ -40,48 +40,63 @@ def test_a_table_with_every_feature_that_is_known_is_read_as_spark_reads_it(
     properties = ", ".join(f"'delta.{feature}'" for feature in features)
     for statement in (
         f"CREATE TABLE {table} (id int, `a.b` string, n int, at timestamp_ntz, m map<string,string>"
-        f") USING delta TBLPROPERTIES ({properties})",
+        f", s struct<x:int,y:struct<v:string>>) USING delta TBLPROPERTIES ({properties})",
         f"INSERT INTO {table} SELECT id, concat('x', id), id, timestamp_ntz'1001-01-01 00:00:00', "
-        "map('k', string(id)) FROM range(50)",
+        "map('k', string(id)), if(id % 5 = 0, NULL, struct(id, struct(id))) FROM range(50)",
         f"ALTER TABLE {table} RENAME COLUMN `a.b` TO b",
-        f"ALTER TABLE {table} ADD COLUMN c timestamp",
+        f"ALTER TABLE {table} RENAME COLUMN s.x TO `x.z`",
+        f"ALTER TABLE {table} RENAME COLUMN s.y.v TO w",
+        f"ALTER TABLE {table} ADD COLUMNS (c timestamp, s.y.v int)",
         f"ALTER TABLE {table} ALTER COLUMN n TYPE bigint",
         f"DELETE FROM {table} WHERE id % 7 = 3",
         f"INSERT INTO {table} VALUES (100, NULL, 5000000000, NULL, NULL, "
-        "timestamp'1969-12-31 23:59:59.999999Z')",
+        "struct(1, struct('w', 2)), timestamp'1969-12-31 23:59:59.999999Z')",
         f"UPDATE {table} SET b = '' WHERE id = 4",
     ):
         spark.sql(statement)
-    for version in range(1, 8):
+    for version in range(1, 10):
         expected = table_frame(spark, path, version=version).toArrow()
         read = whole(path, version)
         assert read.column_names == expected.column_names
         assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
-    assert whole(path, 7, columns=["b", "none"]).column_names == ["b"]
+    assert whole(path, 9, columns=["b", "none"]).column_names == ["b"]
 
     # Another table, whose files have their partitions' values in the log alone.
     parted = tmp_path / "parted"
     spark.sql(
-        f"CREATE TABLE delta.`{parted}` (id int, p int, day date, `t/x` string) USING delta "
-        "PARTITIONED BY (p, day, `t/x`)"
+        f"CREATE TABLE delta.`{parted}` (id int, p int, day date, `t/x` string, at timestamp, l "
+        "timestamp_ntz, f boolean, n decimal(5,2), d double) USING delta "
+        "PARTITIONED BY (p, day, `t/x`, at, l, f, n, d)"
     )
     spark.sql(
-        f"INSERT INTO delta.`{parted}` VALUES (1, 7, date'1000-02-28', 'a/b c'), (2, NULL, NULL, "
-        "NULL), (3, -7, date'9999-12-31', '%41'), (4, 7, date'1000-02-28', 'a/b c')"
+        f"INSERT INTO delta.`{parted}` VALUES (1, 7, date'1000-02-28', 'a/b c', "
+        "timestamp'1000-01-01 00:00:00.000001Z', timestamp_ntz'0001-01-01 00:00:00', true, 1.5, "
+        "double('-Infinity')), (2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL), (3, -7, "
+        "date'9999-12-31', '%41', timestamp'2000-01-01 00:00:00Z', timestamp_ntz'2000-01-01 "
+        "00:00:00.5', false, -100, 1e300), (4, 7, date'1000-02-28', 'a/b c', NULL, NULL, true, 0, "
+        "double('NaN'))"
     )
     for columns in (None, ["p"], ["id", "t/x"]):
         expected = table_frame(spark, parted).select(*(columns or "*")).toArrow()
         read = whole(parted, 1, columns=columns)
-        assert sorted(read.to_pylist(), key=repr) == sorted(expected.to_pylist(), key=repr)
+        assert sorted(map(repr, read.to_pylist())) == sorted(map(repr, expected.to_pylist()))
     some_rows = open_rows(
         parted, readable_state(parted, 1), filters=[("p", "=", 7), ("id", ">", 1)]
     ).batches()
     assert [part.column("id").to_pylist() for part in some_rows if len(part)] == [[4]]
-    spark.sql(
-        f"CREATE TABLE delta.`{tmp_path / 'z'}` (n int, p timestamp) USING delta PARTITIONED BY (p)"
+    refused = (
+        ("n int, p binary) USING delta PARTITIONED BY (p)", "partitions of type binary"),
+        (f"l array<struct<x:int>>) USING delta TBLPROPERTIES ({properties})", "lists of structs"),
     )
-    with pytest.raises(SparkNeededError, match="partitions of type timestamp"):
-        open_rows(tmp_path / "z", readable_state(tmp_path / "z"))
+    for columns_sql, why in refused:
+        other = tmp_path / why
+        spark.sql(f"CREATE TABLE delta.`{other}` ({columns_sql}")
+        with pytest.raises(SparkNeededError, match=why):
+            open_rows(other, readable_state(other))
+    state = readable_state(parted)
+    next(iter(state.adds.values()))["partitionValues"]["at"] = "2000-01-01 00:00:00"
+    with pytest.raises(SparkNeededError, match="times in an unknown zone"):
+        open_rows(parted, state)
 
 
 _NUMBERS = st.integers(-2, 2)

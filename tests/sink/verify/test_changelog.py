@@ -18,12 +18,12 @@ from deltalake import write_deltalake
 from cdc_pipeline.lake.records import ColumnDefault, EarlierLayout, RecordedTarget
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.verify import scratch as scratches
+from cdc_pipeline.sink.read import spilled
+from cdc_pipeline.sink.read.spilled import Spill
 from cdc_pipeline.sink.verify import tables
 from cdc_pipeline.sink.verify.changelog import IncompleteChangelogError, rows_left
-from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import ComparisonSides
-from cdc_pipeline.sink.verify.tables import version_rows
+from cdc_pipeline.sink.verify.tables import VersionedTable
 
 COLUMNS = {"a": ("double", pa.float64()), "b": ("int", pa.int32()), "w": ("int", pa.int32())}
 IMAGE = pa.struct([(name, kind) for name, (_, kind) in COLUMNS.items()])
@@ -102,8 +102,7 @@ class History:
             target=RecordedTarget(table="d.t", app_id="x", spec=spec),
             columns=tuple(names),
             key=keys[-1],
-            path=path,
-            version=0,
+            lake=VersionedTable("d.t", path, 0),
             column_defaults=(default,) if len(keys) > 1 else (),
             layouts=tuple(
                 EarlierLayout(seq=str(end), keys={"d.t": key})
@@ -117,13 +116,12 @@ def of_key(row: Row, key: Key) -> Row:
     return tuple(row[at] for at in key)
 
 
-def left(sides: ComparisonSides, folder: Path) -> Counter[Row]:
-    scratch = Scratch(folder, folder)
+def left(sides: ComparisonSides) -> Counter[Row]:
     own = ("op", "seq", "before", "absent", "before_absent")
     columns = [*COLUMNS, *(f"_cdc_{name}" for name in own)]
-    rows = version_rows(None, scratch, sides.path, 0, table="d.t", columns=columns)
+    rows = sides.lake.rows(columns)
     counts: Counter[Row] = Counter()
-    for part in rows_left(sides, rows, scratch).batches():
+    for part in rows_left(sides, rows, Spill()).batches():
         for row in part.to_pylist():
             counts[told((row["c0"], row["c1"], row["c2"]))] += row["_weight"]
     return Counter({row: count for row, count in counts.items() if count})
@@ -138,7 +136,7 @@ def test_k10_k17_what_changes_leave_is_what_they_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     if partitions > 1:
-        monkeypatch.setattr(scratches, "SMALL_ROWS", 15)
+        monkeypatch.setattr(spilled, "SMALL_ROWS", 15)
         monkeypatch.setattr(tables, "_SMALL_BATCH_ROWS", 4)
     for seed in range(60):
         history = History(seed)
@@ -146,7 +144,7 @@ def test_k10_k17_what_changes_leave_is_what_they_did(
             continue
         sides = history.write(tmp_path / str(seed))
         expected = Counter(map(told, history.rows))
-        assert left(sides, tmp_path / f"scratch{seed}") == expected, (seed, history.keys)
+        assert left(sides) == expected, (seed, history.keys)
 
 
 def test_k10_k17_what_images_lack_is_told_by_the_names_of_today(tmp_path: Path) -> None:
@@ -155,8 +153,8 @@ def test_k10_k17_what_images_lack_is_told_by_the_names_of_today(tmp_path: Path) 
     history.keys, history.ends, history.changes = [(0,), (1,)], [2, 2], []
     history.log("insert", (1.0, None, 1), None)
     sides = history.write(tmp_path / "t", absent=["old"])
-    assert left(sides, tmp_path / "s") == Counter({told((1.0, None, 1)): 1})
+    assert left(sides) == Counter({told((1.0, None, 1)): 1})
     (layout,) = sides.layouts
     renamed = layout.model_copy(update={"names": {"x": (), "old": ("c", "b")}})
     with pytest.raises(IncompleteChangelogError, match="1 rows from before a change"):
-        left(replace(sides, layouts=(renamed,)), tmp_path / "s")
+        left(replace(sides, layouts=(renamed,)))
