@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.operations.erase.erase import ErasePreview
 from tests.support.fake_capture import write_config
 from tests.support.project import Project
 
@@ -35,32 +31,6 @@ def test_what_cannot_be_erased_is_refused(
     assert done.exit_code == code, done.output
     assert said in done.stderr
     assert not list(project.root.rglob("erasures"))
-
-
-def test_what_a_jvm_says_while_rows_are_counted_is_not_shown(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_config(project.jobs, "shop", include=("shop.*",))
-    states: list[str] = []
-
-    @contextmanager
-    def quiet_streams(*, quiet: bool) -> Iterator[None]:
-        states.append(f"quiet {quiet}")
-        yield
-        states.append("as before")
-
-    def preview(*_: object, **__: object) -> ErasePreview:
-        states.append("counted")
-        return ErasePreview(
-            source="shop", table="shop.t", names=("shop.t",), keys=1, rows={}, at_source=None
-        )
-
-    monkeypatch.setattr("cdc_pipeline.cli.common.certificates.quiet_streams", quiet_streams)
-    monkeypatch.setattr("cdc_pipeline.operations.erase.erase.preview", preview)
-    asked = ["--jobs", str(project.jobs), "--cursor", "lake", "erase", "shop", "--table", "shop.t"]
-    done = CliRunner().invoke(cli, [*asked, "--where", "id=1", "--dry-run"])
-    assert done.exit_code == 0, done.output
-    assert states == ["quiet True", "counted", "as before"]
 
 
 @pytest.mark.parametrize(

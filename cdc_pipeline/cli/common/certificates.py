@@ -15,7 +15,6 @@ import click
 from cdc_pipeline.cli.common.output import (
     confirm,
     emit_json,
-    quiet_streams,
     results,
     show_result,
 )
@@ -77,8 +76,7 @@ class Removal(Generic[P, T]):
                 self._check(settings, config, access)
                 return
             if dry_run or not yes:
-                with quiet_streams(quiet=not settings.debug):
-                    told = self.preview(config, access.cursors)
+                told = self.preview(config, access.cursors)
                 if dry_run:
                     show_result(settings, told, self.show_preview)
                     return

@@ -28,6 +28,7 @@ from cdc_pipeline.run.report import needed_position
 from cdc_pipeline.run.telemetry.measures import age_s
 from cdc_pipeline.run.wiring import build_source
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.spilled import Spill
 from cdc_pipeline.sink.verify.tables import VersionedTable
 from cdc_pipeline.sink.verify.whole_table import duplicate_keys, history_intervals
 
@@ -98,7 +99,7 @@ def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
     if of is None or not of.spec.key:
         return _result("key_uniqueness", table, None, "the table has no key")
     whole = VersionedTable(table, sink.paths.table(table), of.table_version)
-    duplicates = duplicate_keys(whole, of.spec.mode, of.spec.key)
+    duplicates = duplicate_keys(whole, of.spec.mode, of.spec.key, Spill.beside(sink.paths.state))
     text = f"{duplicates:,} keys occur more than once" if duplicates else "each key occurs once"
     return _result("key_uniqueness", table, not duplicates, text, duplicate_keys=duplicates)
 
@@ -112,7 +113,7 @@ def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
     if of is None or not MODES[of.spec.mode].keeps_versions:
         return _result("interval_continuity", table, None, "the table is not a history")
     whole = VersionedTable(table, sink.paths.table(table), of.table_version)
-    figures = history_intervals(whole, of.spec.key)
+    figures = history_intervals(whole, of.spec.key, Spill.beside(sink.paths.state))
     passed = Intervals(**figures).is_continuous
     text = (
         "{versions:,} versions of {keys:,} keys follow each other"

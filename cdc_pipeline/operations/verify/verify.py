@@ -335,12 +335,12 @@ class _Verification:
 
     def _of_whole_table(self, table: CutTable, reading: Reading) -> tuple[int, Intervals | None]:
         """Rows of no source table, and how a history's versions follow each other."""
-        sides = reading.sides
+        sides, spill = reading.sides, self._context.spill
         strays, intervals = 0, None
         if sides.shard is not None and self._options.share >= 1:
             strays = count_strays(sides.lake, sides.shard[0], reading.shards)
         if MODES[table.spec.mode].keeps_versions:
-            intervals = Intervals(**history_intervals(sides.lake, table.spec.key))
+            intervals = Intervals(**history_intervals(sides.lake, table.spec.key, spill))
         return strays, intervals
 
     def _reason(

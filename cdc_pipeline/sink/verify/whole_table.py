@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -14,9 +15,9 @@ from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN, END_COLUMN, START_COLUMN
 from cdc_pipeline.sink.read.row_hashes import RowHasher
 from cdc_pipeline.sink.read.row_numbers import live_rows, number_rows
+from cdc_pipeline.sink.read.spilled import Partitions, Spill, partition_count
 from cdc_pipeline.sink.verify.tables import VersionedTable, VersionRows
 
-_KEYS_HELD_MAX: Final = 4 << 20
 _HASHES: Final = ("_hash_a", "_hash_b")
 
 
@@ -29,42 +30,37 @@ def count_strays(table: VersionedTable, shard_column: str, values: Collection[st
     return strays
 
 
-def duplicate_keys(table: VersionedTable, mode: Mode, key: Sequence[str]) -> int:
+def duplicate_keys(table: VersionedTable, mode: Mode, key: Sequence[str], spill: Spill) -> int:
     """Keys in more than one row that represents a row of the source; 0 for a changelog."""
     spec, duplicates = MODES[mode], 0
     if spec.rows_are_changes:
         return 0
-    for part in _by_key(table.rows([*key, DELETED_COLUMN, END_COLUMN]), key):
+    for part in _by_key(table.rows([*key, DELETED_COLUMN, END_COLUMN]), key, spill):
         keys = number_rows(live_rows(part, spec).select(_HASHES), ["", ""])
         duplicates += int(np.count_nonzero(np.bincount(keys) > 1))
     return duplicates
 
 
-def history_intervals(table: VersionedTable, key: Sequence[str]) -> dict[str, int]:
+def history_intervals(table: VersionedTable, key: Sequence[str], spill: Spill) -> dict[str, int]:
     """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
     begin), not_ended (current versions that another follows), gaps (versions that end before the
     next begins).
     """
     counts = Counter[str]()
-    for part in _by_key(table.rows([*key, START_COLUMN, END_COLUMN]), key):
+    for part in _by_key(table.rows([*key, START_COLUMN, END_COLUMN]), key, spill):
         counts.update(_intervals(part))
     return dict(counts)
 
 
-def _by_key(rows: VersionRows, key: Sequence[str]) -> Iterator[pa.Table]:
+def _by_key(rows: VersionRows, key: Sequence[str], spill: Spill) -> Iterator[pa.Table]:
     """All rows, those of a key in one part, with two hashes of it in its place: no two keys have
     the same two.
     """
-    passes = 1 + (rows.rows or rows.size_bytes) // _KEYS_HELD_MAX
-    for number in range(passes):
-        held = [_hashed(rows.schema.empty_table(), key)]
-        for part in rows.batches():
-            hashed = _hashed(part, key)
-            if passes > 1:
-                places = hashed.column(_HASHES[1]).to_numpy() % np.uint64(passes)
-                hashed = hashed.filter(pa.array(places == number))
-            held.append(hashed)
-        yield pa.concat_tables(held)
+    divided = Partitions(spill, partition_count(rows.rows or 0, rows.size_bytes))
+    for part in chain([rows.schema.empty_table()], rows.batches()):
+        hashed = _hashed(part, key)
+        divided.add(hashed, hashed.column(_HASHES[1]).to_numpy())
+    yield from (pa.concat_tables(tables) for tables in divided.tables() if tables)
 
 
 def _hashed(rows: pa.Table, key: Sequence[str]) -> pa.Table:

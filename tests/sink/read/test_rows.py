@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -195,3 +196,17 @@ def test_a_file_that_cannot_have_a_key_is_not_opened(tmp_path: Path) -> None:
     opened = open_rows(tmp_path / "t", state, filters=[("id", "in", [3, 25])])
     assert opened.known_size()[0] == 20
     assert sorted(value for part in opened.batches() for value in part["id"].to_pylist()) == [3, 25]
+
+
+def test_k3_a_renamed_field_of_a_struct_is_read_where_files_have_it(tmp_path: Path) -> None:
+    write_deltalake(tmp_path, pa.table({"s": [{"x": 1}, None]}))
+    state = readable_state(tmp_path)
+    schema = json.loads(state.metadata["schemaString"])
+    (field,) = schema["fields"][0]["type"]["fields"]
+    mapped = {"metadata": {"delta.columnMapping.physicalName": "x"}}
+    added = {"metadata": {"delta.columnMapping.physicalName": "y"}}
+    fields = [{**field, **mapped, "name": "y"}, {**field, **added, "name": "x"}]
+    schema["fields"][0]["type"]["fields"] = fields
+    state.metadata["schemaString"] = json.dumps(schema)
+    read = [row for part in open_rows(tmp_path, state).batches() for row in part.to_pylist()]
+    assert read == [{"s": {"y": 1, "x": None}}, {"s": None}]

@@ -28,7 +28,7 @@ from cdc_pipeline.sink.read.row_hashes import RowHasher
 from cdc_pipeline.sink.read.rows import seqs_within
 from cdc_pipeline.sink.read.spilled import Spill, StoredRows
 from cdc_pipeline.sink.verify import compare as comparing
-from cdc_pipeline.sink.verify import parts, sums, tables, whole_table
+from cdc_pipeline.sink.verify import parts, sums, tables
 from cdc_pipeline.sink.verify.compare import (
     DIFFERENCES,
     ComparisonResult,
@@ -56,7 +56,6 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_held", lambda of_side: of_side)
     monkeypatch.setattr(tables, "_SMALL_BATCH_ROWS", 50)
     monkeypatch.setattr(spilled, "SMALL_ROWS", 150)
-    monkeypatch.setattr(whole_table, "_KEYS_HELD_MAX", 3)
 
 
 @pytest.fixture(params=["in memory", "streamed"])
@@ -330,7 +329,7 @@ def test_k25_rows_of_many_tables_are_held_together_only_within_one_bound(
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
-    engine: Any, tmp_path: Path
+    engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake, spill = tmp_path / "t", Spill(tmp_path)
     # One after the other; the first ends too late; the first does not end; a row that went and came
@@ -341,10 +340,11 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
         (3, 3, 3, 3, 3, None), (4, 0, 0, 1, 1, 2), (4, 9, 4, 5, 5, None),
     )  # fmt: skip
     whole = VersionedTable("d.t", lake, 0)
-    assert history_intervals(whole, ("id",)) == {
+    monkeypatch.setattr(spilled, "SMALL_ROWS", 3)
+    assert history_intervals(whole, ("id",), spill) == {
         "versions": 8, "keys": 4, "overlaps": 1, "not_ended": 1, "gaps": 1
     }  # fmt: skip
-    assert duplicate_keys(whole, "history", ("id",)) == 1
+    assert duplicate_keys(whole, "history", ("id",), spill) == 1
     columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
     target = RecordedTarget(
         table="d.t", app_id="x", spec=TargetSpec(columns=columns, key=("id",), mode="history")
