@@ -290,19 +290,17 @@ class TableReading:
         with changes_void_it():
             take(SelectedRows(view.schema, _empty(view.schema)))
             place = self._place = view.begin(reader, request.exact)
-            whole = request.exact == "always" or request.next is not None
-            if place is None and whole:
+            is_one = place is not None or request.exact == "always" or request.next is not None
+            if place is None and is_one:
                 reader.begin_view()
-            for bounds, where in self._selections(
-                reader, view.schema, request, in_view=whole or place is not None
-            ):
-                if place is None and not whole:
+            for bounds, where in self._selections(reader, view.schema, request, in_view=is_one):
+                if not is_one:
                     reader.begin_view()
                 for batch in reader.select(view.schema, bounds=bounds, where=where):
                     take(batch)
                 self._ranges += 1
                 self._on_step(Step(self._name, "reading", self.rows.rows))
-                if place is None and not whole:
+                if not is_one:
                     reader.end_view()
 
     def _selections(

@@ -88,6 +88,9 @@ class StoredRows:
         self._held_bytes = 0
         self._streams: list[_Stream] = []  # one for each schema of the rows
 
+    def __del__(self) -> None:
+        self._let_go()
+
     @property
     def tables(self) -> list[pa.Table] | None:
         return None if self._streams else self._tables

@@ -326,6 +326,7 @@ def test_k25_rows_of_many_tables_are_held_together_only_within_one_bound(
     first.discard()
     assert spill.held_bytes == 0
     assert stored_keys(spill, [1, 2, 3]).tables is not None
+    assert spill.held_bytes == 0, "nobody has them"
 
 
 def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
