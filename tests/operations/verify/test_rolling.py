@@ -699,7 +699,8 @@ def test_k17_stale_rows_are_counted_once_and_suspend_no_table(
 ) -> None:
     """No repair mends them: the source's rows are those that the policies keep out."""
     run = _run(on_difference="suspend")
-    settled, comparison = RoundsResult(stale=2), SimpleNamespace(rows_read=rows_read)
+    reading = SimpleNamespace(rows_read=rows_read)
+    settled, comparison = RoundsResult(stale=2), SimpleNamespace(reading=reading)
     ended = run._add(
         TablePass(place=PLACE, began_at_us=1), settled, comparison, rows=rows, kinds=kinds
     )
