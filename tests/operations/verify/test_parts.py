@@ -245,9 +245,9 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
         return [SimpleNamespace(upto=(str(at),)) for at in range(done_before + 1, 4)]
 
     monkeypatch.setattr(f"{_Reread.__module__}.plan_ranges", ranges)
-    server = SimpleNamespace(config=None)
-    for name in ("SnapshotSource", "TableReader"):
-        monkeypatch.setattr(f"{_Reread.__module__}.{name}", lambda *_, **__: nullcontext(server))
+    source = SimpleNamespace(reader=lambda: nullcontext(None))
+    opened = f"{_Reread.__module__}.SnapshotSource"
+    monkeypatch.setattr(opened, lambda *_, **__: nullcontext(source))
     for name in ("_schema", "_targets"):
         monkeypatch.setattr(_Reread, name, lambda *_: None)
     reports: list[RepairReport] = [done, left, left, left, left]
