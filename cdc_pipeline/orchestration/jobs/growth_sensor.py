@@ -12,9 +12,8 @@ Rules:
 
 from __future__ import annotations
 
-from typing import Final
-
 import dagster as dg
+from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
@@ -22,14 +21,6 @@ from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.dead_runs import free_dead_runs
 from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
-
-_UNDER_WAY: Final = (
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-)
 
 
 def sensor_name(source: str) -> str:
@@ -48,7 +39,7 @@ def build_growth_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         free_dead_runs(context.instance, source=pipeline.name)
-        runs = dg.RunsFilter(job_name=job_name, statuses=list(_UNDER_WAY))
+        runs = dg.RunsFilter(job_name=job_name, statuses=NOT_FINISHED_STATUSES)
         if context.instance.get_runs_count(runs):
             return dg.SkipReason(f"{job_name} is queued or running")
         try:
