@@ -133,14 +133,10 @@ def _ahead(cursor: CursorPlace, cut_number: int) -> LakeStateError:
         got=f"last cut: batch {cut_number}" if cut_number else "no cut",
         next_step="restore the lake's newest state; or, "
         + (
-            (
-                "to continue from the lake as it is, run `cdc-pipeline cursor rebuild "
-                f"{cursor.source} --yes`"
-            )
+            f"to continue from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} "
+            "--yes`"
             if cut_number
-            else (
-                "to start again with an empty lake, wipe the cursor asset in Dagster: the next "
-                "run is a first one"
-            )
+            else "to start again with an empty lake, wipe the cursor asset in Dagster (`dagster "
+            f"asset wipe {cursor.source}/cursor`): the next run is a first one"
         ),
     )

@@ -109,6 +109,7 @@ def test_k3_a_cursor_that_cannot_be_of_this_lake_stops(
     with pytest.raises(LakeStateError, match=why) as caught:
         reconcile(cursor, cut)
     assert caught.value.next_step
+    assert ("`dagster asset wipe shop/cursor`" in caught.value.next_step) == (cut is None)
 
 
 @pytest.mark.parametrize(
