@@ -19,7 +19,12 @@ from typing import Final
 
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import SchemaError, SnapshotError, TableChangedError
+from cdc_pipeline.errors import (
+    SchemaError,
+    SnapshotError,
+    TableChangedError,
+    UnrepresentableValueError,
+)
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import Progress, TableProgress
 from cdc_pipeline.operations.snapshot.begin import Started
@@ -80,7 +85,7 @@ class SnapshotChunks:
             try:
                 self._check_there(schemas, todo)
                 self._stretch({name: schemas[name] for name in todo})
-            except (TableChangedError, SchemaError) as error:
+            except (TableChangedError, SchemaError, UnrepresentableValueError) as error:
                 self._pass(error)
             schemas = None
 
@@ -182,15 +187,17 @@ class SnapshotChunks:
                     "the table's columns changed while it was being read", table=name
                 )
 
-    def _pass(self, error: TableChangedError | SchemaError) -> None:
+    def _pass(self, error: TableChangedError | SchemaError | UnrepresentableValueError) -> None:
         """Bring main and side lake past a DDL; raises the error if it concerns no table of the
-        snapshot. A table that contradicts the side lake even then leaves the snapshot.
+        snapshot. A table that contradicts the side lake even then, or has a row that cannot be
+        applied, leaves the snapshot.
         """
         name = error.table or ""
         if name not in self.side.state.sources:
             raise error
         self._passes[name] = self._passes.get(name, 0) + 1
         is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
+        is_again |= isinstance(error, UnrepresentableValueError)
         if is_again or self._passes[name] > _PASSES_MAX or name in self.side.state.exact:
             self.side.leave_source(name, error)
             return

@@ -24,7 +24,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, SnapshotError
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    SnapshotError,
+    UnrepresentableValueError,
+)
 from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import (
     Operation,
@@ -105,6 +110,7 @@ class _Done:
     # targets that no longer have a source table
     gone: dict[str, CdcError] = field(default_factory=dict)
     refused: list[CdcError] = field(default_factory=list)  # why tables get no snapshot
+    unreadable: set[str] = field(default_factory=set)  # targets of some of these
 
 
 @dataclass
@@ -120,7 +126,7 @@ class _Snapshot:
             if not chosen.targets:
                 break
             self._begin_and_fill(chosen)
-            left, self._done.left = self._done.left, {}
+            left = self._without_unreadable()
             if not left:
                 break
             for name, error in left.items():
@@ -161,6 +167,16 @@ class _Snapshot:
 
     # -- what is to be done ------------------------------------------------------------------------
 
+    def _without_unreadable(self) -> dict[str, CdcError]:
+        """What this snapshot left, but for targets of a value that it would meet again."""
+        left, self._done.left = self._done.left, {}
+        for name, error in list(left.items()):
+            if isinstance(error, UnrepresentableValueError):
+                self._done.unreadable.add(name)
+                self._done.refused.append(left.pop(name))
+                self.main.observer.step(f"{name} gets no snapshot: {error.what}")
+        return left
+
     def _first(self, tables: Sequence[str] | None, *, restart: bool) -> TableChoice:
         known = self.source.tables()
         _, cut = self.main.state()
@@ -173,12 +189,12 @@ class _Snapshot:
             for folder, state in unfinished:
                 self._resume(folder, state)
         taken = {name for name in self._done.targets if name not in self._done.left}
-        left, self._done.left = self._done.left, {}
+        left = self._without_unreadable()
         if tables is not None:
             left.update(
                 (name, SnapshotError("its source table is gone, or was renamed", table=name))
                 for name in wanted.targets
-                if name not in taken and name not in left
+                if name not in taken and name not in left and name not in self._done.unreadable
             )
         return self._choose_again(left, tables)
 
@@ -191,6 +207,7 @@ class _Snapshot:
         wanted = (
             set(left) if tables is not None else {*left, *needing(self.main.config, cut, known)}
         )
+        wanted -= self._done.unreadable
         existing = targets_of(self.main.config, known)
         for name in sorted(wanted - existing):
             self._done.gone[name] = left[name]

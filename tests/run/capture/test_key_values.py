@@ -146,6 +146,31 @@ def test_k11_f166_a_character_has_one_code_in_a_key(
     assert len(captured.rows("told", "k", "v")) == 2
 
 
+def test_k22_f190_a_value_of_one_table_keeps_no_other_from_its_snapshot(
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    memory: MemoryLake,
+) -> None:
+    """And nothing of it stays that a later snapshot would go on with."""
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`",
+        "SET sql_mode = ''",
+        "CREATE TABLE a (d DATE PRIMARY KEY)",
+        "CREATE TABLE b (k INT PRIMARY KEY)",
+        "INSERT INTO a VALUES (0)",
+        "INSERT INTO b VALUES (1)",
+    )
+    include, cursors = [f"{mysql_database}.*"], MemoryCursorStore()
+    config = make_config(live(mysql_server), include=include, start=here(mysql_server))
+    for _ in range(2):
+        with pytest.raises(UnrepresentableValueError, match="zero or partial date"):
+            take_snapshot(config, cursors=cursors)
+        folder = config.sink.lake_path
+        assert lake_rows(memory, folder, mysql_database, "b", ["k"]) == [(1,)]
+    assert take_snapshot(config, cursors=cursors, tables=[f"{mysql_database}.b"]).targets
+
+
 def test_k11_f188_a_date_that_is_kept_as_text_is_a_key(
     mysql_server: Server,
     mysql_database: str,
