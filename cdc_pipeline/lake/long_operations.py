@@ -147,11 +147,13 @@ class TableProgress(FrozenModel):
     Attributes:
         after: the last key that was read, as SQL literals (`source.key_ranges`); None before the
             first chunk.
+        layout: of the key that it is of (`source.key_ranges.key_layout`).
     """
 
     rows: int = 0
     chunks: int = 0
     after: tuple[str, ...] | None = None
+    layout: str = ""
     is_done: bool = False
 
 

@@ -146,6 +146,7 @@ class RecordedContent(FrozenModel):
             this seq, except for ordinals and image; "" if nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
         keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
+        kept_version: of the target's table, whose rows or values stay; None: the newest.
         carried: columns that the side table lacks: each row gets its values from the target's row
             of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the
@@ -165,12 +166,17 @@ class RecordedContent(FrozenModel):
     seq: str = ""
     ts_us: int = -1
     keeps_rows: bool = False
+    kept_version: int | None = None
     carried: tuple[str, ...] = ()
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
     column_defaults: tuple[ColumnDefault, ...] = ()
     layouts: tuple[EarlierLayout, ...] = ()
     renamed_from: str = ""
+
+    @property
+    def keeps_anything(self) -> bool:
+        return bool(self.keeps_rows or self.carried)
 
 
 class _HasSpec(FrozenModel):

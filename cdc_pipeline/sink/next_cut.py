@@ -49,7 +49,8 @@ def next_cut(
             tables[name] = _table_after(record, target, there[name], previous)
             states[name] = _state_after(record, target, there[name], states.get(name))
         elif target.is_of_snapshot:
-            notes.append(Note(kind=SNAPSHOT_FAILED_NOTE, text=cause_of(failing[name]), table=name))
+            text = "; ".join(filter(None, (cause_of(failing[name]), failing[name].next_step)))
+            notes.append(Note(kind=SNAPSHOT_FAILED_NOTE, text=text, table=name))
         else:
             last = (None if previous is None else previous.cursor.targets.get(name)) or _unmade(
                 target

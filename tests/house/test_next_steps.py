@@ -67,7 +67,7 @@ TRIED: Final[dict[str, str]] = {
     "lake/long_operations.py::_read": _REBUILT,
     "lake/suspensions.py::snapshot_command": (
         "cli/test_damaged_tables.py::"
-        "test_k22_f109_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"
+        "test_k22_f109_f179_a_damaged_table_costs_itself_alone_and_its_way_out_is_named"
     ),
     "operations/verify/rolling.py::_Run._repair": (
         "operations/verify/test_rolling.py::"

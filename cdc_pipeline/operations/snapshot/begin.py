@@ -192,11 +192,8 @@ class SnapshotBegin:
         at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
         if low.order != cursor.position.order:
             at |= {"journal": low.journal, "offset": low.offset, "gtid_set": low.gtid_set}
-            at |= {
-                "journal_created_s": cursor.journal_created_s
-                if low.journal == cursor.journal
-                else 0
-            }
+            created_s = cursor.journal_created_s if low.journal == cursor.journal else 0
+            at |= {"journal_created_s": created_s}
             at |= {"shadows": {}} if low.order < cursor.position.order else {}
         return Operation(
             operation_id=new_operation_id(),

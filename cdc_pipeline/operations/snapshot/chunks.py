@@ -29,7 +29,7 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.long_operations import Progress, TableProgress
 from cdc_pipeline.operations.snapshot.begin import Started
 from cdc_pipeline.operations.snapshot.main import MainLake
-from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader
+from cdc_pipeline.operations.snapshot.read_ahead import Chunk, ChunkReader, KeyChangedError
 from cdc_pipeline.operations.snapshot.server import SnapshotSource
 from cdc_pipeline.operations.snapshot.side import SideBatch, SnapshotLake
 from cdc_pipeline.position.position import Position
@@ -117,9 +117,8 @@ class SnapshotChunks:
         with ChunkReader(
             self.source.reader, self.main.config.snapshot, average_bytes=average
         ) as reader:
-            chunks = reader.chunks(
-                {schema: self._progress_of(name) for name, schema in schemas.items()}
-            )
+            of_schema = {schema: self._progress_of(name) for name, schema in schemas.items()}
+            chunks = reader.chunks(of_schema)
             while self._batch(chunks, schemas):
                 if any(
                     side.is_left(name) and not self._progress_of(name).is_done for name in schemas
@@ -163,7 +162,13 @@ class SnapshotChunks:
             batch.take(inserts, first=rows)
             rows += len(part)
         upto, high = chunk.bounds.upto, chunk.high
-        table = TableProgress(rows=rows, chunks=known.chunks + 1, after=upto, is_done=upto is None)
+        table = TableProgress(
+            rows=rows,
+            chunks=known.chunks + 1,
+            after=upto,
+            layout=chunk.layout,
+            is_done=upto is None,
+        )
         update: dict[str, object] = {"tables": {**progress.tables, name: table}}
         if high.order > Position(progress.high_journal or high.journal, progress.high_offset).order:
             update |= {"high_journal": high.journal, "high_offset": high.offset}
@@ -197,7 +202,7 @@ class SnapshotChunks:
             raise error
         self._passes[name] = self._passes.get(name, 0) + 1
         is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
-        is_again |= isinstance(error, UnrepresentableValueError)
+        is_again |= isinstance(error, UnrepresentableValueError | KeyChangedError)
         if is_again or self._passes[name] > _PASSES_MAX or name in self.side.state.exact:
             self.side.leave_source(name, error)
             return

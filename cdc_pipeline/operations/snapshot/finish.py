@@ -62,11 +62,8 @@ class Finish:
         resumes. Raises SnapshotError: the wait timed out; or a table could not take its target's
         place.
         """
-        side, rounds, until_s = (
-            self.side,
-            0,
-            time.monotonic() + self.main.config.snapshot.lock_wait_s,
-        )
+        side, rounds = self.side, 0
+        until_s = time.monotonic() + self.main.config.snapshot.lock_wait_s
         while names := self._unswapped():
             cursor = self.main.capture(snapshot_of=names)
             if cursor.position.order < self.high.order:
@@ -80,9 +77,8 @@ class Finish:
                 break
             if parked := unparked(side.cursor, cursor):
                 xids = ", ".join(xa.xid for xa in parked)
-                self._waits(
-                    until_s, f"the prepared XA transactions {xids} to be committed or rolled back"
-                )
+                what = f"the prepared XA transactions {xids} to be committed or rolled back"
+                self._waits(until_s, what)
                 continue
             self.main.observer.step(f"replacing {', '.join(names)}")
             insist = rounds >= _FREE_ROUNDS
@@ -103,10 +99,8 @@ class Finish:
         """None if the main lake has moved on."""
         side = self.side
         reach("snapshot_swapping")
-        if (
-            locked.cursor.position.order != side.cursor.position.order
-            or locked.cursor.epoch != side.cursor.epoch
-        ):
+        here, there = side.cursor, locked.cursor
+        if (here.position.order, here.epoch) != (there.position.order, there.epoch):
             if not insist:
                 return None
             self._capture(locked.cursor.position)
@@ -119,14 +113,10 @@ class Finish:
     def _unswapped(self) -> list[str]:
         _, cut = self.main.state()
         states = {} if cut is None else cut.cursor.targets
-        swappable = {
-            name for name, state in states.items() if state.app_id == self.side.state.app_id(name)
-        }
-        return [
-            name
-            for name in self.side.state.targets
-            if name not in self.side.left and name not in swappable
-        ]
+        operation = self.side.state
+        swapped = {name for name, of in states.items() if of.app_id == operation.app_id(name)}
+        done = swapped | self.side.left.keys()
+        return [name for name in operation.targets if name not in done]
 
     def _waits(self, until_s: float, what: str) -> None:
         if time.monotonic() >= until_s:

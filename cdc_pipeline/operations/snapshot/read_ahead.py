@@ -23,20 +23,27 @@ from typing import Final
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import SnapshotConfig
-from cdc_pipeline.errors import TableReadInterruptedError, located
+from cdc_pipeline.errors import TableChangedError, TableReadInterruptedError, located
 from cdc_pipeline.lake.long_operations import TableProgress
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live.connection import ServerConnection
-from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 
 TRIES_MAX: Final = 3
 
 
+class KeyChangedError(TableChangedError):
+    """The key is another one than that of the rows that were read: which are left, is unknown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
+    """A range of a key with this `layout`."""
+
     schema: TableSchema
     bounds: KeyRange
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class Chunk:
     bounds: KeyRange
     parts: list[SelectedRows]
     high: Position
+    layout: str = ""
 
     def __len__(self) -> int:
         return sum(len(part) for part in self.parts)
@@ -110,8 +118,11 @@ class ChunkReader:
         for schema, progress in tables.items():
             with located(table=schema.full_name):
                 rows, after = self.rows_per_chunk(schema), progress.after
+                layout = key_layout(self._planner, schema)
+                if after is not None and layout != progress.layout:
+                    raise KeyChangedError("the table's key changed while it was being read")
                 for bounds in plan_ranges(self._planner, schema, rows, after=after):
-                    yield Work(schema, bounds)
+                    yield Work(schema, bounds, layout)
 
     def _read(self, work: Work) -> Chunk:
         reader, server = self._idle.get()
@@ -137,4 +148,4 @@ def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chu
     except BaseException:
         reader.close()  # the view ends with its connection
         raise
-    return Chunk(work.schema, work.bounds, parts, high)
+    return Chunk(work.schema, work.bounds, parts, high, work.layout)

@@ -144,27 +144,19 @@ class SnapshotLake(SideLake):
         for name in self.state.targets:
             state = cut.cursor.targets.get(name)
             suspension = state.suspended if state is not None else None
+            meanwhile = "while its snapshot was being taken"
             if suspension is not None:
-                self.leave(
-                    name,
-                    SnapshotError(f"{suspension.cause}", next_step=suspension.next_step or None),
-                )
+                what, meanwhile = suspension.cause, ""
             elif state is None or state.partial or name not in cut.tables:
-                self.leave(
-                    name,
-                    SnapshotError(
-                        "the table was recreated in the log while its snapshot was being taken"
-                    ),
-                )
+                what = "the table was recreated in the log"
             elif state.origin is not None or any(
                 one.gone for one in cut.tables[name].spec.sources_of(name).values()
             ):
-                self.leave(
-                    name,
-                    SnapshotError(
-                        "its source table was dropped or renamed while its snapshot was being taken"
-                    ),
-                )
+                what = "its source table was dropped or renamed"
+            else:
+                continue
+            next_step = (suspension.next_step if suspension is not None else "") or None
+            self.leave(name, SnapshotError(f"{what} {meanwhile}".strip(), next_step=next_step))
 
     def leave(self, target: str, error: CdcError) -> None:
         error.table = error.table or target

@@ -149,8 +149,8 @@ class _Snapshot:
         if self._done.gone and tables is not None:
             name = next(iter(self._done.gone))
             raise SnapshotError(
-                f"{', '.join(self._done.gone)} disappeared at the source before the "
-                "snapshot was finished",
+                f"before the snapshot was finished, {', '.join(self._done.gone)} disappeared at "
+                "the source, or from the rules",
                 table=name,
                 got=self._done.gone[name].what,
                 next_step="everything else has its snapshot; take that of a renamed table under "

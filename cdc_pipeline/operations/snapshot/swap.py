@@ -24,10 +24,12 @@ from cdc_pipeline.lake.long_operations import new_operation_id
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.lake.remasks import Remask, remasks_of
+from cdc_pipeline.lake.suspensions import SNAPSHOT_FAILED_NOTE
 from cdc_pipeline.operations.snapshot.side import SnapshotLake
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.plan.needs_snapshot import past_lost
+from cdc_pipeline.sink.read.cuts import is_readable
 from cdc_pipeline.sink.replace.content import masks_in, replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
@@ -48,21 +50,26 @@ def swap(
     side_cut, cut, batch = side.cut, main.cut, main.rows
     assert side_cut is not None
     targets = targets_at(side.config, side_cut)
-    low, state = side.state.cursor, side.state
-    seq = low.seq
+    state, seq = side.state, side.state.cursor.seq
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     if not is_whole and (lost := past_lost(side.config, cut, names)):
         raise next(iter(lost.values()))
     _record_masks(main, targets, names, operation_id=state.operation_id)
+    differing = {} if cut is None else main.sink.failing_targets(cut)
     for name in names:
         before = states.get(name)
         content = side.sink.content_of(
             side_cut, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
         )
-        there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(
-            targets.by_name[name], content, before=there_before, state=before, is_whole=is_whole
+            targets.by_name[name],
+            content,
+            before=None if cut is None else cut.tables.get(name),
+            state=before,
+            differs=differing.get(name),
+            is_readable=cut is not None and is_readable(main.sink.paths, cut, name),
+            is_whole=is_whole,
         )
         app_id = state.app_id(name)
         batch.replace(found.target.with_state(app_id=app_id), found.content)
@@ -88,26 +95,16 @@ def swap(
         marks=marks,
         source_time_us=side_cut.source_time_us if cut is None else cut.source_time_us,
     )
-    for name in names:
-        after = published.cursor.targets.get(name)
-        if after is None:  # the target was new, and could not be created
-            why = next(
-                (note.text for note in published.notes if note.table == name),
-                "its table could not be created",
-            )
-            raise SnapshotError(
-                f"the new table could not replace its target: {why}",
-                table=name,
-                next_step=f"check {main.sink.paths.table(name)}, then run the same command again",
-            )
-        suspension = after.suspended
-        if suspension is not None:
-            raise SnapshotError(
-                f"the new table could not replace its target: {suspension.cause}",
-                table=name,
-                next_step=suspension.next_step
-                or "run the same command again: it continues from here",
-            )
+    failed = {
+        note.table: note.text for note in published.notes if note.kind == SNAPSHOT_FAILED_NOTE
+    }
+    if failed:
+        raise SnapshotError(
+            "new tables could not replace their targets: "
+            + "; ".join(f"{name}: {why}" for name, why in failed.items()),
+            table=", ".join(failed),
+            next_step="do that, then run the same command again: it continues from here",
+        )
     return published
 
 
@@ -131,16 +128,9 @@ def _record_masks(
     for table, of in masks.items():
         if of.keys() - {name for one in begun for name in one.masks}:
             new_id, source = new_operation_id(), main.cursor.source
-            remasks.put(
-                new_id,
-                Remask(
-                    remask_id=new_id,
-                    source=source,
-                    table=table,
-                    masks=of,
-                    who=f"snapshot {operation_id}",
-                ),
-            )
+            who = f"snapshot {operation_id}"
+            made = Remask(remask_id=new_id, source=source, table=table, masks=of, who=who)
+            remasks.put(new_id, made)
 
 
 def given_up(
@@ -169,9 +159,8 @@ def _superseded(
 ) -> tuple[QuarantineMark, ...]:
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
-    entries = read_entries(
-        main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True
-    )
+    before = main.cut.batch_number + 1
+    entries = read_entries(main.sink.paths, before=before, tables=sources, only_open=True)
     who = f"snapshot {operation_id}"
     return tuple(entry.settled("discarded", who=who, why=_SUPERSEDED) for entry in entries)
 
@@ -179,33 +168,21 @@ def _superseded(
 def _carry_over(side: SnapshotLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     if not sources & cut.quarantine.keys():
         return
-    entries_by_table: dict[str, list[Entry]] = {}
-    for entry in read_entries(
-        side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True
-    ):
-        entries_by_table.setdefault(entry.table, []).append(entry)
-    for table, entries in entries_by_table.items():
-        batch.quarantine(
-            table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA)
-        )
+    before, rows_by_table = cut.batch_number + 1, dict[str, list[dict[str, object]]]()
+    for entry in read_entries(side.sink.paths, before=before, tables=sources, only_open=True):
+        rows_by_table.setdefault(entry.table, []).append(_plain(entry))
+    for table, rows in rows_by_table.items():
+        batch.quarantine(table, pa.Table.from_pylist(rows, schema=SCHEMA))
 
 
 def _plain(entry: Entry) -> dict[str, object]:
-    return {
-        "_op": entry.op,
-        "_seq": Decimal(entry.seq),
-        "ts_us": entry.ts_us,
-        "table": entry.table,
-        "journal": entry.journal,
-        "offset": entry.offset,
-        "gtid": entry.gtid or None,
-        "error": entry.error,
-        "what": entry.what,
-        "change": entry.change or None,
-        "schema": entry.schema or None,
-        "row": entry.row or None,
-        "raw": entry.raw or None,
-    }
+    same = ("ts_us", "table", "journal", "offset", "error", "what")
+    or_none = ("gtid", "change", "schema", "row", "raw")
+    return (
+        {"_op": entry.op, "_seq": Decimal(entry.seq)}
+        | {name: getattr(entry, name) for name in same}
+        | {name: getattr(entry, name) or None for name in or_none}
+    )
 
 
 def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:

@@ -6,7 +6,8 @@ Rules:
 - The rows of a range are read in a view whose place is known exactly (`view.py`), and written at a
   cut of that moment (`repair.py`). If other runs have captured further meanwhile, the range is read
   again; after the last round its rows stay as the log has them, and are counted.
-- A killed process has written some ranges: the same command goes on after them, and says so.
+- A killed process has written some ranges: the same command goes on after them, and says so. Where
+  the key has changed since, it begins again.
 - Rows that the server does not have stay. A comparison finds and deletes them (`verify --repair`).
 - Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
   past (K18).
@@ -46,7 +47,7 @@ from cdc_pipeline.operations.verify.view import ProvenView, ViewLostError, chang
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.source.rows.key_ranges import plan_ranges
+from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange
 from cdc_pipeline.targets.targets import targets_at
 
@@ -139,11 +140,12 @@ class _Reread:
         done = folder.read_progress().tables.get(self._table, TableProgress())
         report = RepairReport(source=self._config.name, table=self._table, rows_written=done.rows)
         with new_reader() as planner:
-            for bounds in plan_ranges(planner, schema, rows_max, where=where, after=done.after):
+            layout = key_layout(planner, schema)
+            after = done.after if layout == done.layout else None
+            for bounds in plan_ranges(planner, schema, rows_max, where=where, after=after):
                 report = self._range(bounds, where, targets, report)
-                done = TableProgress(
-                    rows=report.rows_written, chunks=done.chunks + 1, after=bounds.upto
-                )
+                rows, chunks, after = report.rows_written, done.chunks + 1, bounds.upto
+                done = TableProgress(rows=rows, chunks=chunks, after=after, layout=layout)
                 if not report.rows_left:  # a killed process begins with such a range
                     folder.write_progress(0, Progress(tables={self._table: done}))
                 reach("snapshot_chunks")

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.errors import LakeStateError, TableNotInCutError
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.sink.delta import table_checks
 from cdc_pipeline.sink.delta.log import commits_after, newest_change
 from cdc_pipeline.sink.delta.table_log import TableLog, read_table_log
-from cdc_pipeline.sink.read.cuts import check_readable
+from cdc_pipeline.sink.read.cuts import is_readable
 from cdc_pipeline.sink.read.read import old_commits_readable
 from cdc_pipeline.sink.spark.sql import table_at
 
@@ -75,11 +75,7 @@ def find_external_write(
         for commit in commits_after(path, table.table_version, there.version)
         if commit.user_metadata.get("cdc_app_id") != app_id and not commit.is_maintenance(app_id)
     }
-    try:
-        check_readable(paths, cut, name)
-        restorable = bool(versions)
-    except (TableNotInCutError, LakeStateError):
-        restorable = False
+    restorable = bool(versions) and is_readable(paths, cut, name)
     return ExternalWrite(name, lake_error, versions, there.version, restorable)
 
 

@@ -269,7 +269,9 @@ def apply_target(
     except CdcError:
         raise
     except Exception as error:
-        raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
+        past = work.path if target.content is not None and target.content.keeps_anything else None
+        number = record.batch_number
+        raise failure_of(error, table=target.table, batch_number=number, past=past) from None
 
 
 def _without_spark(work: Work) -> TableLog | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from cdc_pipeline.errors import (
@@ -32,6 +33,7 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     TargetRefusedError,
 )
+from cdc_pipeline.sink.delta.log import new_in_place_of
 from cdc_pipeline.text.server_messages import said_by
 
 # Spark's names for statements that it rejects, and Delta's for rows that the table rejects.
@@ -47,7 +49,10 @@ _FILES_GONE: Final = re.compile(
 _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
 
 
-def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
+def failure_of(
+    error: Exception, *, table: str, batch_number: int, past: Path | None = None
+) -> CdcError:
+    """`past`: folder of the table, if the batch keeps rows of it."""
     if isinstance(error, CdcError):
         if not isinstance(error, RuntimeSetupError):  # that concerns the machine, not the table
             error.table = error.table or table
@@ -64,7 +69,7 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             "recorded files",
         )
     if _FILES_GONE.search(text):
-        return files_gone(error, table=table)
+        return files_gone(error, table=table, past=past)
     if _REFUSED.search(text):
         return TargetRefusedError(
             f"batch {batch_number} could not be applied: the table refuses it",
@@ -82,12 +87,15 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     )
 
 
-def files_gone(error: Exception, *, table: str) -> LakeStateError:
+def files_gone(error: Exception, *, table: str, past: Path | None = None) -> LakeStateError:
+    anew = "or take a new snapshot of the table"
+    if past is not None:  # a snapshot reads it, too
+        anew = f"{new_in_place_of(past)}, which gives up its past"
     return LakeStateError(
         "files of the table are gone or damaged",
         table=table,
         got=said_by(error),
-        next_step="restore them from a backup of the lake, or take a new snapshot of the table",
+        next_step=f"restore them from a backup of the lake, {anew}",
     )
 
 

@@ -432,6 +432,13 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> TableState:
     return state
 
 
+def is_readable(paths: LakePaths, cut: Cut, table: str) -> bool:
+    try:
+        return table in cut.tables and bool(check_readable(paths, cut, table))
+    except (TableNotInCutError, LakeStateError):
+        return False
+
+
 def _was_at(path: Path, version: int, app_id: str) -> bool:
     """By the application id: a snapshot gives the table another one, and keeps the history."""
     try:

@@ -7,6 +7,8 @@ Rules:
 - Rows of the old table stay if its mode keeps deleted rows (`SinkMode.replaced_sql`) and if mode
   and key are unchanged: otherwise nothing shows which rows belong together. Rows with other masks
   never stay, nor do their columns (K14).
+- What stays is of the last cut's version: not what another program has written since, nor what a
+  batch committed that no cut names (K3). If that version cannot be read, it is what is there.
 - A column that the source has dropped and the target has kept is carried over: by key, or with the
   rows that stay. A column that the rules exclude is removed with all of its values: that is what
   excluding it means.
@@ -21,8 +23,10 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.modes import MODES, is_keyless_mirror
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent
+from cdc_pipeline.lake.suspensions import cause_of, note_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.target_spec import TargetSpec
 from cdc_pipeline.schema.types import TargetColumn
@@ -30,7 +34,7 @@ from cdc_pipeline.sink.delta.replay import files_of, readable_state, table_state
 from cdc_pipeline.sink.target import Carried, Target
 
 LOADED_NOTE: Final = "loaded"
-_DROPPED_NOTE: Final = "snapshot_dropped"  # columns or rows of the old table that the new one lacks
+DROPPED_NOTE: Final = "snapshot_dropped"  # columns or rows of the old table that the new one lacks
 GAP_NOTE: Final = "load_gap"  # changes that a changelog or history will never hold
 
 
@@ -89,6 +93,8 @@ def replacement(
     *,
     before: CutTable | None,
     state: TargetState | None,
+    differs: LakeStateError | None = None,
+    is_readable: bool = True,
     is_whole: bool = False,
 ) -> Replacement:
     """How a side table takes the place of a target.
@@ -97,6 +103,8 @@ def replacement(
         target: of the side table, with its application id, which becomes the target's.
         before, state: of the target in the last cut; None if there is no such target, or no table
             yet.
+        differs: how the target's table differs from the last cut.
+        is_readable: whether the last cut's version of it is.
         is_whole: the side table holds the whole log since the table's creation, so that no mode
             keeps rows of the target (K18).
     """
@@ -114,7 +122,7 @@ def replacement(
         was = f"was a {old.mode} by {', '.join(old.key) or 'no key'}"
         was = was if is_masked_alike else "had other masks"
         text = f"the target {was}: none of its rows is kept"
-        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
+        notes.append(Note(kind=DROPPED_NOTE, text=text, table=name))
     kept = _kept_columns(name, spec, old)
     carries = keeps or (alike and not is_keyless_mirror(spec.mode, spec.key))
     if kept and not carries:
@@ -122,15 +130,25 @@ def replacement(
             "columns that the source has dropped were removed: "
             f"{', '.join(column.name for column in kept)}"
         )
-        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=name))
+        notes.append(Note(kind=DROPPED_NOTE, text=text, table=name))
         kept = ()
     if kept:
         whole = whole.with_spec(columns=(*spec.columns, *kept))
+    if differs is not None and (keeps or kept):
+        stays = "what stays of the old rows is that of the last cut"
+        if not is_readable:
+            stays = (
+                "the rows of the last cut cannot be read: of the old ones stays what is there, and "
+                "what else there was before the snapshot is lost"
+            )
+        note = Note(kind=DROPPED_NOTE, text=f"{cause_of(differs)}; {stays}", table=name)
+        notes.append(note)
     if keeps:
         whole = replace(whole, rescued=_rescued(whole, before))
     content = content.model_copy(
         update={
             "keeps_rows": keeps,
+            "kept_version": before.table_version if is_readable else None,
             "carried": tuple(column.name for column in kept),
             "restarts": mode.rows_are_changes and (state.partial or state.suspended is not None),
         }
@@ -138,15 +156,8 @@ def replacement(
     if keeps and mode.keeps_every_change and state.suspended is not None:
         suspension = state.suspended
         text = f"this {spec.mode} lacks the changes between {suspension.position} and the snapshot"
-        notes.append(
-            Note(
-                kind=GAP_NOTE,
-                text=text,
-                journal=suspension.journal,
-                offset=suspension.offset,
-                table=name,
-            )
-        )
+        update = {"kind": GAP_NOTE, "text": text}
+        notes.append(note_of(name, suspension).model_copy(update=update))
     return Replacement(whole, content, tuple(notes))
 
 

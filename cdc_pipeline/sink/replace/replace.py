@@ -141,7 +141,7 @@ class Replacing(NamedTuple):
     def keeps_anything(self) -> bool:
         content = self.target.content
         assert content is not None
-        return self.old is not None and bool(content.keeps_rows or content.carried)
+        return self.old is not None and content.keeps_anything
 
     def metadata(self) -> dict[str, Any]:
         """Of the target after the commit, if the side table's files are adopted."""
@@ -246,7 +246,9 @@ def replace_by_spark(
         rows = table_frame(session, side.path, version=side.version)
         if what.keeps_anything:
             described = target.with_spec(columns=target.columns_before or target.spec.columns)
-            rows = _replaced_rows(session, what.record, described, rows, table_frame(session, path))
+            assert target.content is not None
+            kept = table_frame(session, path, version=target.content.kept_version)
+            rows = _replaced_rows(session, what.record, described, rows, kept)
         metadata = what.metadata()
         with_comments(rows, comments_of(metadata)).createOrReplaceTempView("replaced")
         statement = f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{_layout_sql(side.state)}"

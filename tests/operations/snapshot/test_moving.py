@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.errors import ServerSettingError
+from cdc_pipeline.errors import LakeStateError, ServerSettingError, SnapshotError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.operations.snapshot.main import MainLake
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
+from cdc_pipeline.operations.verify.reread import repair
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.capture import capture
 from tests.operations.snapshot.test_snapshot import project
 from tests.servers import Server
 from tests.support.comparison import lake_rows, server_rows
-from tests.support.kills import killed_at
+from tests.support.kills import AtPoint, killed_at
 from tests.support.memory_sink import MemoryLake
 
 
@@ -99,6 +100,63 @@ def test_k17_f153_a_chunk_that_was_never_recorded_is_read_again_behind_a_ddl(
     found = lake_rows(memory, config.sink.lake_path, database, "a", columns)
     assert found == server_rows(server, database, "a", columns)
     assert (len(report.resumed), report.targets[f"{database}.a"].rows_read) == (1, 30)
+
+
+def test_k17_f180_bounds_of_another_key_bound_nothing(
+    mysql_server: Server, mysql_database: str, memory: MemoryLake, tmp_path: Path
+) -> None:
+    """The target has a key of its own, so that it follows a table that gets another primary key."""
+    server, database = mysql_server, mysql_database
+    rows = ", ".join(f"({key}, {7 - key}, {key}, 1)" for key in range(8))
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE a (id INT PRIMARY KEY, w INT NOT NULL, u INT NOT NULL UNIQUE, v INT)",
+        f"INSERT INTO a VALUES {rows}",
+    )
+    rule = {"tables": [f"{database}.a"], "key": ["u"]}
+    config, cursors = project(server, database, tmp_path, [rule], chunk_rows=2), MemoryCursorStore()
+    columns, table = ["id", "w", "u", "v"], f"{database}.a"
+
+    def alter(*key: str) -> None:
+        server.execute(f"ALTER TABLE {table} DROP PRIMARY KEY, ADD PRIMARY KEY ({', '.join(key)})")
+
+    def check() -> None:
+        found = lake_rows(memory, config.sink.lake_path, database, "a", columns)
+        assert found == server_rows(server, database, "a", columns)
+
+    with listening(AtPoint("snapshot_chunks", lambda: alter("w"), 2)):
+        report = take_snapshot(config, cursors=cursors)
+    assert report.restarted == {table: ("the table's key changed while it was being read",)}
+    check()
+    server.execute_all("SET SESSION sql_log_bin = 0", f"UPDATE {table} SET v = 2")
+    server.execute("SET SESSION sql_log_bin = 1")
+    with killed_at("snapshot_chunks", 2):
+        repair(config, cursors=cursors, table=table, where="v = 2")
+    alter("id", "w")
+    assert repair(config, cursors=cursors, table=table, where="v = 2").rows_written == 4 + 8
+    check()
+
+
+def test_k35_f181_a_table_that_could_not_be_swapped_in_fails_its_snapshot(
+    mysql_server: Server, mysql_database: str, memory: MemoryLake, tmp_path: Path
+) -> None:
+    server, database = mysql_server, mysql_database
+    server.execute_all(
+        f"USE `{database}`", "CREATE TABLE a (id INT PRIMARY KEY)", "INSERT INTO a VALUES (1), (2)"
+    )
+    config, cursors = project(server, database, tmp_path, []), MemoryCursorStore()
+    take_snapshot(config, cursors=cursors)
+
+    def refused(_table: str, step: str) -> None:
+        if step == "content":
+            raise LakeStateError("damaged", next_step="restore it")
+
+    memory.fault = refused
+    with pytest.raises(SnapshotError, match=r"replace their targets: .*\.a: damaged; restore it"):
+        take_snapshot(config, cursors=cursors, tables=[f"{database}.a"])
+    memory.fault = lambda _table, _step: None
+    report = take_snapshot(config, cursors=cursors, tables=[f"{database}.a"])
+    assert (len(report.resumed), report.targets[f"{database}.a"].rows) == (1, 2)
 
 
 @pytest.mark.whole

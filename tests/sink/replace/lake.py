@@ -9,6 +9,7 @@ from typing import Any
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.cuts import is_readable
 from cdc_pipeline.sink.replace.content import Replacement, replacement
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -91,9 +92,16 @@ def replaced(lakes: Lakes, target: Target) -> Replacement:
     content = lakes.side.content_of(
         side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us
     )
-    before = cut.tables.get(target.name) if cut is not None else None
-    state = cut.cursor.targets.get(target.name) if cut is not None else None
-    return replacement(target, content, before=before, state=state)
+    if cut is None or target.name not in cut.tables:
+        return replacement(target, content, before=None, state=None)
+    return replacement(
+        target,
+        content,
+        before=cut.tables[target.name],
+        state=cut.cursor.targets[target.name],
+        differs=lakes.main.failing_targets(cut).get(target.name),
+        is_readable=is_readable(lakes.main.paths, cut, target.name),
+    )
 
 
 def recorded_swap(lakes: Lakes, *targets: Target) -> BatchRecord:

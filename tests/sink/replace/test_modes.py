@@ -17,7 +17,7 @@ from cdc_pipeline.position.cursor import Suspension
 from cdc_pipeline.schema.target_spec import RecordedSource
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.replace.content import GAP_NOTE, LOADED_NOTE
+from cdc_pipeline.sink.replace.content import DROPPED_NOTE, GAP_NOTE, LOADED_NOTE
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.sink.target import Target
 from tests.sink.replace.lake import (
@@ -101,9 +101,10 @@ def dropped(batch: StagedBatch, made: Target, name: str) -> None:
 
 
 @pytest.mark.whole
-def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(
+def test_k17_k18_f178_what_a_target_keeps_is_the_cuts_and_kept_by_the_rules_of_its_mode(
     open_sink: Callable[[str], DeltaSink],
 ) -> None:
+    """Another program has written to the tables since."""
     lakes = Lakes(open_sink)
     hist, log, torn = items("hist"), items("log"), items("torn")
     soft, soft_now = items("soft", Kind.TEXT, "note"), items("soft", Kind.INT32)
@@ -143,6 +144,11 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(
     states = {"shop.torn": cut.cursor.targets["shop.torn"].model_copy(update={"suspended": held})}
     finish(lakes.main, batch, cursor_after=cursor_at(2, targets=states), kind="catch_up")
 
+    for schema in (hist, log, soft, kept):
+        lakes.sql(f"DELETE FROM {lakes.table(schema)} WHERE id IN (1, 5)")
+        lakes.sql(f"UPDATE {lakes.table(schema)} SET v = 'by hand' WHERE id = 2")
+    lakes.sql(f"OPTIMIZE {lakes.table(torn)}")
+
     loads = [side_target(made) for made in (history, changelog, torn_log)]
     loads += [side_target(target(soft_now, mode="soft_delete")), side_target(target(kept_now))]
     batch = lakes.side.begin(1)
@@ -168,7 +174,9 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(
 
     record = recorded_swap(lakes, *loads)
     notes = [(note.table, note.kind) for note in record.notes if note.kind != LOADED_NOTE]
-    assert notes == [("shop.torn", GAP_NOTE)]
+    by_hand = [(f"shop.{name}", DROPPED_NOTE) for name in ("hist", "log", "soft", "kept")]
+    assert sorted(notes) == sorted([("shop.torn", GAP_NOTE), *by_hand])
+    assert all("of the last cut" in n.text for n in record.notes if n.kind == DROPPED_NOTE)
     cut = lakes.main.finish(record)
     check_targets(lakes.main, cut)
     assert not cut.cursor.suspended
