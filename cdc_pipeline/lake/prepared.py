@@ -62,7 +62,7 @@ from cdc_pipeline.lake.paths import LakePaths, folder_name
 from cdc_pipeline.lake.prepared_rows import Spool, read_file, read_schema
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, refused, storage_of
-from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile
+from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile, oldest_begin
 from cdc_pipeline.position.position import Position
 
 MEMORY_BYTES_MAX: Final = 32 << 20
@@ -324,12 +324,6 @@ class XaParking:
         if parked.spools:
             parked.spools.clear()
             _remove_empty(parked.folder)
-
-
-def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
-    """The first event of the oldest of some prepared transactions of one epoch, or None."""
-    begins = [entry.begin for entry in open_xa if entry.epoch == epoch]
-    return min(begins, key=lambda begin: begin.order, default=None)
 
 
 def remove_unreferenced(

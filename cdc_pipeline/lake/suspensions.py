@@ -1,7 +1,8 @@
 """Suspended targets, in the records and in words (K4: the others continue).
 
 Rules:
-- A suspension holds the target's position, and its cause as in the error.
+- A suspension holds the target's position, and its cause as in the error. The position lies before
+  each prepared transaction that is open: its parked rows pass the target by at XA COMMIT (K8).
 - A suspension leaves a note in its batch's cut.
 """
 
@@ -13,7 +14,7 @@ from typing import Final
 from cdc_pipeline import errors
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import BatchRecord, Note
-from cdc_pipeline.position.cursor import StoredPosition, Suspension, resume_fields
+from cdc_pipeline.position.cursor import CursorState, StoredPosition, Suspension, left_at
 from cdc_pipeline.position.position import Position
 
 SUSPENDED_NOTE: Final = "suspended"
@@ -24,16 +25,37 @@ UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the sessio
 
 
 def suspension(
-    error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_snapshot: bool = False
+    error: CdcError,
+    *,
+    batch_number: int,
+    at: Position,
+    epoch: int,
+    begin: Position | None = None,
+    needs_snapshot: bool = False,
 ) -> Suspension:
+    """`at`, `begin`: see `left_at`."""
     return Suspension(
         batch_number=batch_number,
         error=type(error).__name__,
         what=cause_of(error),
-        **resume_fields(at),
+        **left_at(at, begin),
         epoch=epoch,
         needs_snapshot=needs_snapshot or error.needs_snapshot,
         next_step=error.next_step or "",
+    )
+
+
+def suspended_at(
+    cursor: CursorState, error: CdcError, *, batch_number: int, needs_snapshot: bool = False
+) -> Suspension:
+    """Of a target that contains all before the source's cursor."""
+    return suspension(
+        error,
+        batch_number=batch_number,
+        at=cursor.position,
+        epoch=cursor.epoch,
+        begin=cursor.begin_of_oldest,
+        needs_snapshot=needs_snapshot,
     )
 
 
@@ -43,11 +65,14 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
     Its position is the record's start or, if it was being caught up, the position where it was
     `held` before.
     """
+    # What lies between start and interval, the target has. Only the start has its GTIDs.
+    own, start = record.interval.start, record.start
     # A table changed by another program stays suspended: only restoring its old state fixes it.
     left = suspension(
         error,
         batch_number=record.batch_number,
-        at=record.start,
+        at=own if start.order < own.order else start,
+        begin=start,
         epoch=record.cursor_after.epoch,
         needs_snapshot=isinstance(error, LakeStateError),
     )
@@ -55,7 +80,8 @@ def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None
 
 
 def restated(before: Suspension, made: Suspension) -> Suspension:
-    kept = Suspension.model_fields.keys() - {"batch_number"} - StoredPosition.model_fields.keys()
+    of_place = StoredPosition.model_fields.keys() | {"passed", "batch_number"}
+    kept = Suspension.model_fields.keys() - of_place
     return before.model_copy(update={name: getattr(made, name) for name in kept})
 
 

@@ -89,10 +89,12 @@ class StoredPosition(FrozenModel):
 
 
 class Suspension(StoredPosition):
-    """Why and where one target is suspended while the others go on (K4): at the end of the last
-    transaction that it contains, where catching up begins.
+    """Why and where one target is suspended while the others go on (K4): where catching up begins,
+    which is the end of the last transaction that it contains.
 
     Attributes:
+        passed: the end of the last transaction that it contains, if a transaction that was prepared
+            before is open there: catching up then begins before that one.
         error: class name of the error.
         needs_snapshot: catching up cannot help; the table must be read again by a snapshot.
         next_step: the advice of the error; "" if it has none.
@@ -101,6 +103,7 @@ class Suspension(StoredPosition):
         past_given_up: a person has said that those may lack what only the lake has.
     """
 
+    passed: Place | None = None
     batch_number: int
     error: str
     what: str
@@ -188,6 +191,26 @@ class OpenXa(FrozenModel):
         return sum(file.rows for file in self.files)
 
 
+def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
+    """The first event of the oldest of some prepared transactions of one epoch, or None."""
+    begins = [entry.begin for entry in open_xa if entry.epoch == epoch]
+    return min(begins, key=lambda begin: begin.order, default=None)
+
+
+def before_begin(at: Position, begin: Position | None) -> Position:
+    """The earlier one; the GTID set of `begin` is completed when it is read from."""
+    return at if begin is None or begin.order >= at.order else begin
+
+
+def left_at(at: Position, begin: Position | None) -> dict[str, Any]:
+    """The places of a `Suspension` whose target contains all before `at`; `begin`: of the oldest
+    prepared transaction that is open there.
+    """
+    start = before_begin(at, begin)
+    passed = None if start is at else Position(at.journal, at.offset)
+    return {**resume_fields(start), "passed": passed}
+
+
 class CursorPlace(StoredPosition):
     """`last_event` and `last_transaction` verify that the log is still the same (K24),
     `cut_published_at_us` that the lake is (K3); 0: it was written after no cut, or says nothing.
@@ -249,6 +272,11 @@ class CursorState(CursorPlace):
     # Shadow tables of online schema changes in progress (`statement_context.Shadow`), as JSON texts
     # by name.
     shadows: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def begin_of_oldest(self) -> Position | None:
+        """See `oldest_begin`."""
+        return oldest_begin(self.open_xa, epoch=self.epoch)
 
     @property
     def suspended(self) -> dict[str, Suspension]:

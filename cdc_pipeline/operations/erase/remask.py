@@ -39,7 +39,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
 from cdc_pipeline.lake.schema_history import SchemaHistoryFile
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspension
+from cdc_pipeline.lake.suspensions import MASKS_CHANGED, suspended_at
 from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.operations.erase.certify import alone, certified
 from cdc_pipeline.operations.erase.keys import earlier_names
@@ -219,12 +219,7 @@ class _Remasking:
         for name, (table, past_given_up) in tables.items():
             before = self.states[name].suspended
             command = f"cdc-pipeline remask {self.config.name} --table {quote(table)}"
-            own = before or suspension(
-                ConfigError(""),
-                batch_number=self.batch.number,
-                at=cursor.position,
-                epoch=cursor.epoch,
-            )
+            own = before or suspended_at(cursor, ConfigError(""), batch_number=self.batch.number)
             made = own.model_copy(
                 update={
                     "changed_rule": MASKS_CHANGED,

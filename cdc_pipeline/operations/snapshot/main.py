@@ -23,7 +23,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.lake.suspensions import suspension
+from cdc_pipeline.lake.suspensions import suspended_at
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.capture.capture import capture
@@ -138,11 +138,10 @@ class MainLake:
             assert cursor is not None
             states = cut.cursor.targets
             suspensions: dict[str, Suspension | None] = {
-                name: suspension(
+                name: suspended_at(
+                    cursor,
                     recovered.failing.get(name, error),
                     batch_number=cursor.batch_number + 1,
-                    at=cursor.position,
-                    epoch=cursor.epoch,
                     needs_snapshot=True,
                 )
                 for name in names

@@ -47,7 +47,7 @@ from cdc_pipeline.lake.proofs import (
     proof_file,
 )
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.suspensions import suspension
+from cdc_pipeline.lake.suspensions import suspended_at
 from cdc_pipeline.operations.verify.captures import Captures, SourceState, verify_lock
 from cdc_pipeline.operations.verify.read import (
     NextRange,
@@ -404,15 +404,14 @@ class _Run:
 
         def suspend_in(batch: AdminBatch) -> tuple[str, ...]:
             new: dict[str, Suspension | None] = {
-                name: suspension(
+                name: suspended_at(
+                    batch.cursor,
                     RowsDifferError(
                         self.proofs.tables[name].summary,
                         table=name,
                         next_step=self._repair(name),
                     ),
                     batch_number=batch.number,
-                    at=batch.cursor.position,
-                    epoch=batch.cursor.epoch,
                 )
                 for name, state in batch.last_cut().cursor.targets.items()
                 if name in differing and state.suspended is None

@@ -21,7 +21,7 @@ from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.failback import FailbackPositions
-from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.position import ServerIdentity
 from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.stager import Stager
 from cdc_pipeline.run.decode.schemas import Schemas, schemas_of
@@ -80,12 +80,6 @@ class CaptureSession:
     def epoch(self) -> int:
         return self.run.epoch
 
-    def resume_position(self) -> Position:
-        """The end of the last whole transaction, or before the oldest open prepared one: a target
-        that no longer follows the source has to read that one again (K4, K8).
-        """
-        return before_begin(self.place.full_position(), self.parking.begin_of_oldest())
-
     def drop_open(self) -> None:
         self.parking.drop_pieces()
         self.stager.drop_open()
@@ -140,11 +134,6 @@ def open_session(
         ),
         history=history,
     )
-
-
-def before_begin(at: Position, begin: Position | None) -> Position:
-    """The earlier one; the GTID set of `begin` is completed when it is read from."""
-    return at if begin is None or begin.order >= at.order else begin
 
 
 class Overlap:

@@ -12,6 +12,8 @@ Rules:
 - It ends before the oldest prepared XA transaction that is still open; the changes of that are read
   when it has ended. If one was prepared in another server's log, its place in this one is not
   known, and the catch-up waits.
+- Between its position and `Suspension.passed` it lacks only what waits for an XA COMMIT: that is
+  parked, and nothing else there is applied again.
 - Before a row is staged, the table must be as the last cut says, and the log must reach back to its
   position.
 - A failed catch-up leaves the target suspended, with that cause, and the next target is tried. Only
@@ -21,6 +23,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
@@ -35,7 +39,6 @@ from cdc_pipeline.errors import (
     SourceIdentityError,
     UnknownXaError,
 )
-from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import (
     MASKS_CHANGED,
@@ -43,13 +46,12 @@ from cdc_pipeline.lake.suspensions import (
     restated,
     suspension,
 )
-from cdc_pipeline.position.cursor import CursorState, Suspension, resume_fields
+from cdc_pipeline.position.cursor import CursorState, Suspension, before_begin, left_at
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.run.admin_batch import AdminBatch
 from cdc_pipeline.run.capture.capture_session import (
     CaptureContext,
     CaptureSession,
-    before_begin,
     open_session,
 )
 from cdc_pipeline.run.capture.commit import BatchExtent, Committer
@@ -93,11 +95,7 @@ def catch_up(
 
 
 def catch_up_selected(
-    context: CaptureContext,
-    state: RunState,
-    tables: Sequence[str],
-    *,
-    server: ChosenServer,
+    context: CaptureContext, state: RunState, tables: Sequence[str], *, server: ChosenServer
 ) -> CaptureReport:
     """ConfigError: not captured, or nothing is yet; TargetSuspendedError: suspended still."""
     cursor = state.cursor
@@ -106,11 +104,7 @@ def catch_up_selected(
     end = cursor.position
     reason = "a run of chosen tables: the cursor does not move"
     plan = _plan_to_cursor(
-        cursor,
-        cursor.identity,
-        start=end,
-        reason=reason,
-        tables=tuple(sorted(cursor.targets)),
+        cursor, cursor.identity, start=end, reason=reason, tables=tuple(sorted(cursor.targets))
     )
     context.observer.planned(plan)
     resolved = ResolvedRun(end, end, epoch=cursor.epoch, plan=plan)
@@ -226,12 +220,13 @@ class CatchUp:
             start = decision.position
             # It ends before an open prepared transaction: its rows of the target are read at its
             # commit.
-            end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
+            end = before_begin(cursor.position, cursor.begin_of_oldest)
+            known = held.passed or start
             is_elsewhere = any(xa.epoch != cursor.epoch for xa in cursor.open_xa)
-            if is_elsewhere or (start.order >= end.order and end.order < cursor.position.order):
+            if is_elsewhere or (known.order >= end.order and end.order < cursor.position.order):
                 self._await_xa(name)
                 return
-            if start.order == end.order:
+            if known.order == end.order:
                 note = Note(kind=_CAUGHT_UP_NOTE, text="it is already at the cursor", table=name)
                 self._publish({name: None}, [note])
                 return
@@ -242,11 +237,7 @@ class CatchUp:
             self._context.observer.planned(plan)
             self._take_back(name)
             run = LogRange(
-                start,
-                end,
-                decision=decision,
-                epoch=cursor.epoch,
-                bytes_expected=plan.bytes_between,
+                start, end, decision=decision, epoch=cursor.epoch, bytes_expected=plan.bytes_between
             )
             self._read_and_drain(name, source, run, held)
         finally:
@@ -280,24 +271,24 @@ class CatchUp:
     def _read_and_drain(self, name: str, source: Source, run: LogRange, held: Suspension) -> None:
         config, cursor = self._config, self._cursor
         # On another server, its DDL is decided on the columns from where it was suspended.
-        left = held.seq if held.epoch != cursor.epoch else None
-        session = open_session(
+        session_of = partial(
+            open_session,
             self._context,
-            run,
-            source,
-            cursor,
-            left=left,
+            source=source,
+            cursor=cursor,
+            left=held.seq if held.epoch != cursor.epoch else None,
             targets=targets_at(config, self._cut, cursor, catching_up=name),
             # Prepared transactions of this stretch with rows of the target alone: none is in the
             # cursor.
             parking=self._context.sink.parking(epoch=cursor.epoch),
         )
+        if held.passed is not None:
+            session = session_of(replace(run, end=held.passed, is_applied=True))
+            Drain(self._context, session, _Passing(self._context, session)).run()
+            run = replace(run, start=session.place.full_position(), decision=None)
+        session = session_of(run)
         committer = _CatchUpCommitter(
-            self._context,
-            session,
-            name,
-            done=self._done,
-            source_time_us=self._cut.source_time_us,
+            self._context, session, name, done=self._done, source_time_us=self._cut.source_time_us
         )
         try:
             Drain(self._context, session, committer).run()
@@ -349,6 +340,14 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     }
 
 
+class _Passing(Committer):
+    """Drops what the target has; what it parks is kept."""
+
+    def commit(self, *, final: bool = False) -> bool:  # noqa: ARG002
+        self._session.stager.collect()
+        return True
+
+
 class _CatchUpCommitter(Committer):
     """Advances one suspended target up to the source's cursor, which stays."""
 
@@ -398,11 +397,12 @@ class _CatchUpCommitter(Committer):
         return BatchExtent(interval, after, self._time_us, notes=(note,))
 
     def _still_suspended(self) -> Suspension:
-        at, cursor = self._session.resume_position(), self._of_source
+        session, cursor = self._session, self._of_source
         suspended = cursor.targets[self._name].suspended
         assert suspended is not None
-        waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
-        return suspended.model_copy(update={**resume_fields(at), "epoch": cursor.epoch, **waits})
+        at = left_at(session.place.full_position(), session.parking.begin_of_oldest())
+        waits = _waiting(cursor) if cursor.begin_of_oldest else {}
+        return suspended.model_copy(update={**at, "epoch": cursor.epoch, **waits})
 
     def _commit_batch(self) -> Cut:
         cut = super()._commit_batch()

@@ -15,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState, resume_fields
-from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.run.capture.capture_session import (
-    CaptureContext,
-    CaptureSession,
+from cdc_pipeline.position.cursor import (
+    CursorState,
+    OpenXa,
+    TargetState,
     before_begin,
+    oldest_begin,
+    resume_fields,
 )
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
 from cdc_pipeline.run.capture.stager import Collected
 from cdc_pipeline.run.capture.summary import RunSummary
 from cdc_pipeline.run.publish import start_metadata

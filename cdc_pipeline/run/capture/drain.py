@@ -193,7 +193,7 @@ class Drain:
         if suspend is None:
             at = session.place.position
             for name, new in session.targets.news.items():
-                if (new.journal, new.offset) == (at.journal, at.offset):
+                if (new.passed or new.position).order == at.order:
                     session.targets = session.targets.resumed(name)
             raise error
         self._suspend(suspend)

@@ -26,13 +26,18 @@ from cdc_pipeline.errors import (
     UnknownColumnTypeError,
     UnrepresentableValueError,
 )
-from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.lake.suspensions import is_retryable, sentence, suspension, way_out
+from cdc_pipeline.lake.suspensions import (
+    is_retryable,
+    sentence,
+    suspended_at,
+    suspension,
+    way_out,
+)
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.admin_batch import AdminBatch
-from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession, before_begin
+from cdc_pipeline.run.capture.capture_session import CaptureContext, CaptureSession
 from cdc_pipeline.run.capture.summary import RunState, RunSummary
 from cdc_pipeline.run.recovery import recover
 from cdc_pipeline.targets.routes import Routes
@@ -65,7 +70,8 @@ def suspension_for(error: CdcError, session: CaptureSession, targets: Targets) -
         session.of_plan,
         targets,
         batch_number=session.stager.number,
-        at=session.resume_position(),
+        at=session.place.full_position(),
+        begin=session.parking.begin_of_oldest(),
         epoch=session.epoch,
     )
 
@@ -78,6 +84,7 @@ def suspend_for(
     batch_number: int,
     at: Position,
     epoch: int,
+    begin: Position | None = None,
 ) -> Suspend | None:
     """None if the failure stops the run. `planned`: the source tables of the run's plan; None if
     it may suspend none.
@@ -85,7 +92,7 @@ def suspend_for(
     if not _is_of_one_table(error, planned, targets):
         return None
     assert error.table is not None
-    new_suspension = suspension(error, batch_number=batch_number, at=at, epoch=epoch)
+    new_suspension = suspension(error, batch_number=batch_number, at=at, epoch=epoch, begin=begin)
     only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
     return Suspend(error.table, new_suspension, only)
 
@@ -166,13 +173,7 @@ def _leave_behind(context: CaptureContext, state: RunState) -> RunSummary:
     is_followed = Routes(context.config).is_followed
     dropped = [name for name, target in cursor.targets.items() if not is_followed(target)]
     new: dict[str, Suspension | None] = {
-        name: suspension(
-            error,
-            batch_number=cursor.batch_number + 1,
-            at=before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch)),
-            epoch=cursor.epoch,
-            needs_snapshot=True,
-        )
+        name: suspended_at(cursor, error, batch_number=cursor.batch_number + 1, needs_snapshot=True)
         for name, error in state.failing.items()
         if name not in cursor.suspended
     }

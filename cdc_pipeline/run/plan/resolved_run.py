@@ -24,6 +24,7 @@ class LogRange:
         decision: how the start was found, if the decision table found it.
         epoch: of everything that is read (K1).
         bytes_expected: 0 if nobody watches.
+        is_applied: all of it counts already, but for what waits for an XA COMMIT behind it.
     """
 
     start: Position
@@ -33,6 +34,7 @@ class LogRange:
     decision: StartDecision | None = None
     epoch: int = 1
     bytes_expected: int = 0
+    is_applied: bool = False
 
     @property
     def read_from(self) -> Position:

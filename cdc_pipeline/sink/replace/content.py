@@ -154,10 +154,10 @@ def replacement(
         }
     )
     if keeps and mode.keeps_every_change and state.suspended is not None:
-        suspension = state.suspended
-        text = f"this {spec.mode} lacks the changes between {suspension.position} and the snapshot"
-        update = {"kind": GAP_NOTE, "text": text}
-        notes.append(note_of(name, suspension).model_copy(update=update))
+        left = state.suspended.passed or state.suspended.position
+        text = f"this {spec.mode} lacks the changes between {left} and the snapshot"
+        update = {"kind": GAP_NOTE, "text": text, "journal": left.journal, "offset": left.offset}
+        notes.append(note_of(name, state.suspended).model_copy(update=update))
     return Replacement(whole, content, tuple(notes))
 
 
