@@ -155,8 +155,8 @@ class XaPlanner:
                         targets.masks.check_parked(schema)
                 targets = self._accept(self._parking.rows(end.xid), end, targets)
             return _End(end), targets
-        is_known = end.xid in self._accepted or self._session.run.is_applied
-        if end.is_commit and not is_known:
+        is_unknown = end.is_commit and end.xid not in self._accepted
+        if is_unknown and not self._session.run.is_applied:
             raise UnknownXaError(
                 f"XA COMMIT of a transaction whose XA PREPARE was not read: {end.xid}",
                 setting="accept.unknown_xa",
