@@ -361,7 +361,8 @@ def test_set_and_enum_labels(labels: list[str], data: st.DataObject) -> None:
             for index, label in enumerate(labels)
             if number is not None and number >> index & 1
         ]
-        wanted.append(None if number is None or too_high else ",".join(chosen))
+        # As servers print it: an empty label behind nothing adds no comma.
+        wanted.append(None if number is None or too_high else ",".join(chosen).lstrip(","))
     assert values_of(decode(column, raw)) == wanted
 
     column = Column("c", Kind.ENUM, 247, 2, True, charset="utf8mb4", labels=tuple(labels))

@@ -245,6 +245,7 @@ def test_rows_are_read_again_until_their_view_is_at_the_cut_and_counted_if_it_ne
         return [SimpleNamespace(upto=(str(at),)) for at in range(done_before + 1, 4)]
 
     monkeypatch.setattr(f"{_Reread.__module__}.plan_ranges", ranges)
+    monkeypatch.setattr(f"{_Reread.__module__}.key_layout", lambda *_: "")
     source = SimpleNamespace(reader=lambda: nullcontext(None))
     opened = f"{_Reread.__module__}.SnapshotSource"
     monkeypatch.setattr(opened, lambda *_, **__: nullcontext(source))

@@ -132,7 +132,7 @@ def test_k31_f86_a_snapshot_that_finds_no_table_fails_as_a_run_does(
         tables={"include": [f"{fresh_database}.orders"]},
         sink={"lake_path": tmp_path / "unseen"},
     )
-    with pytest.raises(NothingMatchedError, match=f"matched {fresh_database}.orders"):
+    with pytest.raises(NothingMatchedError, match=f"no table matches {fresh_database}.orders"):
         take_snapshot(unseen, cursors=MemoryCursorStore())
     assert "GRANT SELECT" in str(caught.value.next_step)
 
