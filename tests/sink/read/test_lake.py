@@ -26,6 +26,7 @@ from cdc_pipeline.sink.delta.failures import again_on_conflict
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.maintain import maintenance
 from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.maintain.materialize import materialize
 from cdc_pipeline.sink.read.cuts import check_readable, find_cut
@@ -136,10 +137,10 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
         register(spark, copy, config, "shop.orders")
     # -- K15: a retention that is over at once, so that a vacuum takes what no newer version needs
     lake.config = lake.config.model_copy(update={"cut_retention": timedelta(0)})
-    with lake.sink.lock():
-        deferred = lake.maintained(
-            MaintenanceConfig(deleted_rows=1), tables=["shop.odd items"], lock_wait_s=0
-        )["shop.odd items"]
+    with lake.sink.lock(), mock.patch.object(maintenance, "_LOCK_WAIT_S", 0):
+        deferred = lake.maintained(MaintenanceConfig(deleted_rows=1), tables=["shop.odd items"])[
+            "shop.odd items"
+        ]
     assert "could not be set" in deferred.skipped
     assert not deferred.properties
     first = lake.maintained(tables=["shop.odd items"])["shop.odd items"]
