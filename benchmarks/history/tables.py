@@ -13,9 +13,10 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.protocol import Applied, OnMerged, TableVersion
-from tests.support.memory_sink import STEPS_PER_BATCH, At, MemoryLake, MemoryTables
+from tests.support.memory_sink import At, MemoryLake, MemoryTables
 
 Commit = Callable[[BatchRecord, str, At], None]
 
@@ -60,7 +61,7 @@ class CountedTables(MemoryTables):
         versions, there = self._history.versions, dict[str, TableVersion]()
         for target in record.targets:
             known = versions.get(target.table, At(-1, -1))
-            made = At(known.version + 1, STEPS_PER_BATCH * record.batch_number)
+            made = At(known.version + 1, transaction_version(record.batch_number, MERGE_STEP))
             self._history.commit(record, target.table, made)
             versions[target.table] = there[target.table] = made
             on_merged(len(there), len(record.targets))

@@ -43,6 +43,7 @@ from cdc_pipeline.schema.evolution.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.target_spec import TargetSpec
+from cdc_pipeline.sink.delta.commit import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.delta.failures import failure_of
 from cdc_pipeline.sink.lake_sink import Sink
@@ -64,7 +65,6 @@ from cdc_pipeline.sink.protocol import Applied, OnMerged, RowsWithin, TableVersi
 from tests.support.memory_modes import Row, applied
 from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
 
-STEPS_PER_BATCH = 16
 STEPS = ("log", "create", "schema", "rows", "log_after", "register")
 """Where one target can fail, in the order of a batch; ``content`` stands in the place of create and rows."""  # noqa: E501
 
@@ -98,7 +98,7 @@ class MemoryTable:
             for commit in self.commits
             if commit.app_id == self.app_id and commit.batch is not None
         ]
-        return STEPS_PER_BATCH * own[-1] if own else -1
+        return transaction_version(own[-1], MERGE_STEP) if own else -1
 
     def has(self, app_id: str, batch: int, name: str) -> bool:
         return any(

@@ -174,8 +174,8 @@ def _described(columns: _Columns) -> str:
 
 def _ends_with_check(steps: tuple[Step, ...]) -> bool:
     """Nothing that follows shows that it was made."""
-    marks = [step for step in steps if not isinstance(step, Describe)]
-    return isinstance(marks[-1], CheckRows) if marks else False
+    last = next((step for step in reversed(steps) if not isinstance(step, Describe)), None)
+    return isinstance(last, CheckRows)
 
 
 def _undescribed(there: TableLog | None, step: Describe) -> dict[str, str]:

@@ -88,14 +88,14 @@ def failure_of(
 
 
 def files_gone(error: Exception, *, table: str, past: Path | None = None) -> LakeStateError:
-    anew = "or take a new snapshot of the table"
+    otherwise = "or take a new snapshot of the table"
     if past is not None:  # a snapshot reads it, too
-        anew = f"{new_in_place_of(past)}, which gives up its past"
+        otherwise = f"{new_in_place_of(past)}, which gives up its past"
     return LakeStateError(
         "files of the table are gone or damaged",
         table=table,
         got=said_by(error),
-        next_step=f"restore them from a backup of the lake, {anew}",
+        next_step=f"restore them from a backup of the lake, {otherwise}",
     )
 
 
