@@ -669,3 +669,11 @@ FIXED_WIDTHS_BYTES: Final = frozenset(
 DELTA_TYPES_COMPARED_AS_TEXT: Final = frozenset(
     example.delta for spec in TYPES.values() if spec.compared == "text" for example in spec.examples
 )
+
+
+def number_bytes(column: Column) -> int:
+    """The size of an ENUM's or a SET's number, by how many labels there are."""
+    if column.kind is Kind.ENUM:
+        return 1 if len(column.labels) < 256 else 2
+    size_bytes = (len(column.labels) + 7) // 8
+    return size_bytes if size_bytes <= 4 else 8

@@ -19,9 +19,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.text.table_names import quoted
 
 _MODE: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
 _STRICT: Final = f"STRICT_ALL_TABLES,{_MODE}"

@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import quoted_table
 
 CDC_PREFIX: Final = "_cdc_"
 
@@ -129,14 +129,6 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
                 next_step=_EXCLUDE,
             )
         seen[folded] = name
-
-
-def quoted_table(full_name: str) -> str:
-    return ".".join(quoted_name(part) for part in split_table_name(full_name) if part)
-
-
-def quoted_name(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 # -- Delta's types ---------------------------------------------------------------------------------

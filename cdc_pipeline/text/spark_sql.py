@@ -1,4 +1,4 @@
-"""Quote names and render literals of the source for Spark SQL (K20: neither may become SQL).
+"""Render literals of the source for Spark SQL (K20: none may become SQL).
 
 Rules:
 - Delta's parser binds no parameters (`session.sql(text, args=...)`), so a statement contains its
@@ -19,16 +19,11 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9 _.,:;/+=@#-]")  # replaced one by o
 _CODE: Final = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def text_literal(text: str) -> str:
     return "'" + _NOT_PLAIN.sub(_code, text) + "'"
 
 
 def text_of_literal(literal: str) -> str:
-    """What `text_literal` has rendered."""
     return _CODE.sub(lambda code: chr(int(code[1] or code[2], 16)), literal[1:-1])
 
 

@@ -70,10 +70,19 @@ def _lower_case() -> dict[int, str]:
     }
 
 
+def quoted(name: str) -> str:
+    """As the servers and Spark read it, whatever it contains (K20: a name is never SQL)."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(full_name: str) -> str:
+    return ".".join(quoted(part) for part in split_table_name(full_name) if part)
+
+
 def table_name(schema: str, table: str) -> str:
     """The text of a pair; `split_table_name` is its inverse."""
     if "." in schema or schema.startswith("`"):
-        schema = f"`{schema.replace('`', '``')}`"
+        schema = quoted(schema)
     return f"{schema}.{table}"
 
 
@@ -131,9 +140,6 @@ class TablePattern:
     def matches(self, schema: str, table: str) -> bool:
         return self.schema.match(schema) is not None and self.table.match(table) is not None
 
-    def matches_name(self, name: str) -> bool:
-        return self.matches(*split_table_name(name))
-
 
 class TablePatterns:
     """Many patterns: those without wildcards are looked up and not tried one by one."""
@@ -171,11 +177,12 @@ def _parsed(text: str, names: NameRule) -> TablePattern:
 
 def exact_pattern(name: str) -> str:
     """The text of the pattern that matches only the table `name`."""
-    return ".".join(f"`{part.replace('`', '``')}`" for part in split_table_name(name))
+    return ".".join(map(quoted, split_table_name(name)))
 
 
 def matches_any(patterns: Iterable[TablePattern], name: str) -> bool:
-    return any(pattern.matches_name(name) for pattern in patterns)
+    parts = split_table_name(name)
+    return any(pattern.matches(*parts) for pattern in patterns)
 
 
 def _part(text: str) -> tuple[re.Pattern[str], str | None]:

@@ -26,7 +26,8 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.read.read import view_statements
 from cdc_pipeline.sink.spark import merge_settings
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings
-from cdc_pipeline.text.spark_sql import quoted, text_literal
+from cdc_pipeline.text.spark_sql import text_literal
+from cdc_pipeline.text.table_names import quoted
 from tests.support.delta_reader import newest_rows
 from tests.support.sink_values import (
     Change,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.pipeline_config import TablesConfig
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.targets.confirmed import confirmed
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.table_filter import TableFilter
@@ -22,6 +21,7 @@ from cdc_pipeline.text.table_names import (
     TablePattern,
     TablePatterns,
     exact_pattern,
+    quoted_table,
     split_table_name,
     table_name,
 )

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.column_types import number_bytes
 from cdc_pipeline.binlog.kernels import result_rows as rows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
@@ -30,6 +31,7 @@ from cdc_pipeline.binlog.tables.columns_wire import fraction_bytes, width_rule, 
 from cdc_pipeline.binlog.tables.table_map_metadata import Reader
 from cdc_pipeline.binlog.wire_types import WireType, type_name
 from cdc_pipeline.errors import BinlogError, TableChangedError
+from cdc_pipeline.text.table_names import quoted
 
 _W = WireType
 
@@ -104,10 +106,6 @@ class ResultPlan:
         return program
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 @lru_cache(maxsize=256)
 def result_plan(schema: TableSchema, found_by: frozenset[str] = frozenset()) -> ResultPlan:
     """How to select and rewrite a table; `found_by`: as in `decode_rows`. Raises
@@ -131,7 +129,7 @@ def _as_sent(column: Column) -> tuple[Column, _Line]:
 
 
 def _labels(column: Column) -> tuple[Column, _Line]:
-    size_bytes = _number_bytes(column)
+    size_bytes = number_bytes(column)
     return _of_code(column, size_bytes), (rows.FIXED, 8, size_bytes)
 
 
@@ -196,13 +194,6 @@ FORMS: Final[dict[str, Callable[[Column], tuple[Column, _Line]]]] = {
 }
 
 
-def _number_bytes(column: Column) -> int:
-    if column.kind is Kind.ENUM:
-        return 1 if len(column.labels) < 256 else 2
-    size_bytes = (len(column.labels) + 7) // 8
-    return size_bytes if size_bytes <= 4 else 8
-
-
 def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) -> None:
     spec = column.type
     where, wanted = f"column {column.name!r}", spec.announced
@@ -234,7 +225,6 @@ def _changed(schema: TableSchema, where: str, expected: object, got: object) -> 
         table=schema.full_name,
         expected=expected,
         got=got,
-        next_step="capture the source past the DDL, then read the table with its new columns",
     )
 
 

@@ -135,8 +135,7 @@ def decode_label(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
     """Decode a label of ENUM or SET. Those of a binary column were typed by a client: nearly always
     in UTF-8.
 
-    Raises:
-        UnrepresentableValueError, SchemaError: as `decode_text`.
+    Raises UnrepresentableValueError, SchemaError: as `decode_text`.
     """
     return decode_text(raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=is_mariadb)
 

@@ -24,7 +24,6 @@ def is_big_endian(column: Column) -> bool:
 
 
 def fraction_bytes(digits: int) -> int:
-    """The size of a fraction of 0 to 6 digits."""
     return (digits + 1) // 2
 
 
@@ -78,8 +77,7 @@ def width_rule(column: Column) -> int:
 def width_rules(schema: TableSchema) -> NDArray[np.int32]:
     """Return the width rules of all columns, int32 (columns,); shared, so do not write to them.
 
-    Raises:
-        UnknownColumnTypeError: see `width_rule`; it names the table.
+    Raises UnknownColumnTypeError: see `width_rule`; it names the table.
     """
     rules = np.empty(len(schema.columns), np.int32)
     for index, column in enumerate(schema.columns):

@@ -57,7 +57,6 @@ _SEQUENCE: Final = {
 }
 
 COLUMNS_MAX: Final = 4096  # of both servers
-_STORED_BEFORE: Final = START_AFTER
 
 
 class TableName(NamedTuple):
@@ -126,7 +125,6 @@ def parse(
             at=(journal, offset),
             table=None if name is None else table_names.table_name(name.database, name.table),
             got=error,
-            next_step="fetch the journal again from its server",
         ) from None
 
 
@@ -296,7 +294,7 @@ def _require_full(metadata: TableMapMetadata, counts: ColumnCounts) -> None:
             setting="binlog_row_metadata",
             expected="FULL",
             got=f"no {', no '.join(missing)}",
-            next_step=_STORED_BEFORE,
+            next_step=START_AFTER,
         )
 
 
@@ -392,7 +390,7 @@ class _ColumnBuilder:
                 f"the table map lacks the charset of column {column!r}",
                 setting="binlog_row_metadata",
                 expected="FULL",
-                next_step=_STORED_BEFORE,
+                next_step=START_AFTER,
             )
         charset = CHARSET_BY_COLLATION.get(collation)
         if charset is None:

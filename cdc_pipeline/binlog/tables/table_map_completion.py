@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cdc_pipeline.binlog.column_types import number_bytes
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import BINARY_COLLATION, CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.tables.server_columns import logged_columns
@@ -159,11 +160,8 @@ def _difference(column: Column, known_column: Column) -> str:
         same &= column.pad_bytes == known_column.pad_bytes
     elif column.kind is Kind.TEXT and column.char_length_max and known_column.char_length_max:
         same &= column.char_length_max == known_column.char_length_max
-    elif column.kind is Kind.ENUM:
-        same &= column.wire_meta == (1 if len(known_column.labels) < 256 else 2)
-    elif column.kind is Kind.SET:
-        size = (len(known_column.labels) + 7) // 8
-        same &= column.wire_meta == (size if size <= 4 else 8)
+    elif column.type.has_labels:
+        same &= column.wire_meta == number_bytes(known_column)
     return (
         ""
         if same

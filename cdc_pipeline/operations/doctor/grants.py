@@ -19,11 +19,10 @@ from typing import Final
 from cdc_pipeline.errors import StatementError
 from cdc_pipeline.operations.doctor.context import Check, Context, shown
 from cdc_pipeline.operations.doctor.diagnosis import Verdict, error, note
-from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.connection import status_privilege
 from cdc_pipeline.source.live.server_checks import grant_findings
 from cdc_pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.text.table_names import TablePattern
+from cdc_pipeline.text.table_names import TablePattern, quoted, quoted_table
 from cdc_pipeline.text.wording import listed
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
@@ -149,7 +148,7 @@ def select_on(context: Context) -> str:
 
 def _selects(databases: Sequence[str], account: str, *, is_literal: bool = False) -> list[str]:
     escaped = databases if is_literal else [re.sub(r"([\\_%])", r"\\\1", x) for x in databases]
-    places = [f"{quoted_name(name)}.*" for name in escaped] or ["*.*"]
+    places = [f"{quoted(name)}.*" for name in escaped] or ["*.*"]
     return [f"GRANT SELECT ON {place} TO {account};" for place in places]
 
 

@@ -17,9 +17,10 @@ from cdc_pipeline.run.plan.needs_snapshot import needing
 from cdc_pipeline.run.plan.unmatched import nothing_matched
 from cdc_pipeline.schema.catalog import SYSTEM_VERSIONED
 from cdc_pipeline.schema.ddl.options import server_charset
-from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
+from cdc_pipeline.schema.types import check_column_names
 from cdc_pipeline.source.live.cascades import cascade_findings
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, MetadataLocksHiddenError
+from cdc_pipeline.text.table_names import quoted, quoted_table
 from cdc_pipeline.text.wording import by_reason, listed
 
 # These keep nothing when a transaction is rolled back, or nothing at all.
@@ -69,7 +70,7 @@ def _columns(context: Context) -> Iterator[Verdict]:
                     next_step=f'change its type, or tables: {{exclude: ["{table.name}"]}}',
                 )
             if column.charset and server_charset(column.charset) not in known:
-                table_text, column_text = quoted_table(table.name), quoted_name(column.name)
+                table_text, column_text = quoted_table(table.name), quoted(column.name)
                 yield error(
                     f"{table.name} has a column in an unknown charset: it will be suspended",
                     expected="a charset that can be decoded, such as utf8mb4",

@@ -66,8 +66,7 @@ from cdc_pipeline.sink.read.rows import open_rows
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import Targets, targets_at
-from cdc_pipeline.text.spark_sql import quoted
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import quoted, split_table_name
 from cdc_pipeline.text.wording import count_of
 
 _ERASED_NOTE: Final = "erased"

@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
@@ -56,6 +55,7 @@ from cdc_pipeline.sink.verify.tables import VersionedTable
 from cdc_pipeline.source.rows.key_ranges import key_layout, plan_ranges
 from cdc_pipeline.source.rows.table_reader import KeyRange, TableReader
 from cdc_pipeline.targets.targets import Targets, targets_at
+from cdc_pipeline.text.table_names import quoted
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.spark.sql import literal_of
+from cdc_pipeline.text.table_names import quoted
 
 
 class KeyFacts:

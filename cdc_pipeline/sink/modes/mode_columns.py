@@ -10,7 +10,7 @@ from typing import Final
 
 from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.text.spark_sql import quoted
+from cdc_pipeline.text.table_names import quoted
 
 OP_COLUMN: Final = "_cdc_op"
 SEQ_COLUMN: Final = "_cdc_seq"

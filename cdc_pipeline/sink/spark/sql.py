@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
-from cdc_pipeline.text.spark_sql import quoted, text_literal
+from cdc_pipeline.text.spark_sql import text_literal
+from cdc_pipeline.text.table_names import quoted
 
 __all__ = [
     "catalog_safe",

@@ -23,10 +23,9 @@ from contextlib import suppress
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, StatementError
-from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.server_checks import Finding
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import quoted, quoted_table, split_table_name
 
 _SWITCH: Final = "innodb_native_foreign_keys"
 # One line of SHOW CREATE TABLE; a name may hold doubled backticks.
@@ -62,7 +61,7 @@ def _created(server: ServerConnection, table: str) -> str:
 def _finding(match: re.Match[str], table: str, *, can_log: bool) -> Finding:
     definition, parent, name = match["definition"], match["parent"], match["name"]
     if "`.`" not in parent:  # it is of the child's database
-        database = quoted_name(split_table_name(table)[0])
+        database = quoted(split_table_name(table)[0])
         definition = definition.replace(
             f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} ("
         )

@@ -24,12 +24,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from cdc_pipeline.binlog.rows.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError, StatementError
 from cdc_pipeline.source.live.answers import loose_text
 from cdc_pipeline.source.live.server_errors import table_error
 from cdc_pipeline.source.rows.table_reader import ALL_ROWS, KeyRange, TableReader
+from cdc_pipeline.text.table_names import quoted
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _REAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -155,14 +155,11 @@ class _Literals:
         form = column.type.key
         if value is None:
             raise self._unusable(column, "NULL")
+        text = loose_text(value)
         if form == "real":
-            text = loose_text(value)
-            if not _REAL.fullmatch(text):
-                raise self._unusable(column, f"a text of {len(text)} characters in another format")
-            digits = repr(float(text))
+            digits = repr(float(self._checked(column, _REAL, text)))
             # without an exponent it would be a DECIMAL
             return digits if "e" in digits else f"{digits}e0"
-        text = loose_text(value)
         if form in ("number", "bits", "labels"):
             return self._checked(column, _NUMBER, text)
         if form in _MOMENTS:

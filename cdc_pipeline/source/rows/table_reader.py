@@ -30,7 +30,7 @@ from typing import Any, Final, Self
 
 import pymysql
 
-from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
+from cdc_pipeline.binlog.rows.result_columns import ResultPlan, result_plan
 from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -46,6 +46,7 @@ from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.answers import BoundedConnection, unexpected
 from cdc_pipeline.source.live.connection import ServerConnection, connected
 from cdc_pipeline.source.live.server_errors import table_error
+from cdc_pipeline.text.table_names import quoted
 
 _PREPARE: Final = 0x16
 _EXECUTE: Final = 0x17
