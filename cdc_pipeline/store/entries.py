@@ -1,11 +1,11 @@
-"""The entries of a store: slices with their sequences."""
+"""The entries of a store: slices with their sequences, and how a batch takes a part of one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,8 +62,8 @@ class MemoryEntry(Entry):
         return self.part
 
 
-class Keeper(Protocol):
-    """Storage of a ring's entries. The ring calls it while holding its lock."""
+class Keeper:
+    """Where a ring's entries are kept, here in memory. The ring calls it while holding its lock."""
 
     def open(self) -> None:
         """Start empty."""
@@ -74,11 +74,13 @@ class Keeper(Protocol):
     def clean(self) -> None:
         """Drop everything; the store continues."""
 
-    def has_room(self, events: int, event_bytes: int, /) -> bool:
+    def has_room(self, _events: int, _event_bytes: int, /) -> bool:
         """Whether a list of this size fits now; always True if nothing is stored."""
+        return True
 
     def keep(self, entries: list[MemoryEntry], /) -> Sequence[Entry]:
         """All, or raise and keep none. Returns the entries that replace them."""
+        return entries
 
     def forget(self, entry: Entry, /) -> None:
         """Drop an entry; all of its events are released."""
@@ -110,3 +112,51 @@ def row_at(part: EventSlice, wanted: Position, stop: int) -> int:
     if not len(rows):
         return -1
     return int(rows[-1] if wanted.offset else rows[0])
+
+
+def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
+    """Rows [first, stop) of `part`, counted from its first row, as slices of the right kinds (K9: a
+    transaction may pass the ring in pieces).
+
+    A part that ends inside a transaction ends with an OPEN_PIECE. The next part begins with a piece
+    of the same transaction, whose last piece is a LAST_PIECE. A statement is never cut.
+    """
+    count = part.event_count
+    if (first, stop) == (0, count):
+        return [part]
+    if part.kind is SliceKind.LAST_PIECE:
+        kind = SliceKind.LAST_PIECE if stop == count else SliceKind.OPEN_PIECE
+        return [replace(part.part(first, stop), kind=kind)]
+    if part.kind is not SliceKind.TRANSACTIONS:
+        return [part.part(first, stop)]
+    events = part.events
+    parts = []
+    begins = np.flatnonzero((events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0))
+    if _is_inside(events, first):
+        end = _end_of(events, first)
+        if end > stop:
+            return [replace(part.part(first, stop), kind=SliceKind.OPEN_PIECE)]
+        parts.append(replace(part.part(first, end), kind=SliceKind.LAST_PIECE))
+        first = end
+    if _is_inside(events, stop):
+        begin = int(begins[np.searchsorted(begins, stop) - 1])
+        if begin > first:
+            parts.append(part.part(first, begin))
+        parts.append(replace(part.part(begin, stop), kind=SliceKind.OPEN_PIECE))
+    elif stop > first:
+        parts.append(part.part(first, stop))
+    return parts
+
+
+def _is_inside(events: np.ndarray, row: int) -> bool:
+    """Whether a transaction that began before `row`, of whole transactions, includes it."""
+    if not 0 < row < len(events):
+        return False
+    members = np.flatnonzero(events["tx_offset"][row:] >= 0)
+    return bool(len(members)) and int(events["tx_ordinal"][row + members[0]]) > 0
+
+
+def _end_of(events: np.ndarray, row: int) -> int:
+    members = np.flatnonzero(events["tx_offset"][row:] >= 0)
+    offset = events["tx_offset"][row + members[0]]
+    return row + int(np.flatnonzero(events["tx_offset"][row:] == offset)[-1]) + 1

@@ -120,10 +120,9 @@ class BatchRange:
 @dataclass(slots=True, eq=False)
 class Batch:
     """Of one get. Immutable by convention: a frozen class costs too much for every get. An empty
-    one has `batch_id` -1, no slices and no range; `release` and `ack` refer to `last_sequence`.
+    one has no slices and no range; `release` and `ack` refer to `last_sequence`.
     """
 
-    batch_id: int
     slices: tuple[EventSlice, ...]
     range: BatchRange | None
     last_sequence: int

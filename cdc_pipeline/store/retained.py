@@ -25,9 +25,9 @@ STATEMENT = SliceKind.STATEMENT
 
 
 class RetainedEvents:
-    """Between ack and put, of `size` sequences; without a keeper they stay in memory."""
+    """Between ack and put, of `size` sequences."""
 
-    def __init__(self, keeper: Keeper | None, size: int) -> None:
+    def __init__(self, keeper: Keeper, size: int) -> None:
         self._keeper = keeper
         self._size = size
         self._mask = size - 1
@@ -143,15 +143,13 @@ class RetainedEvents:
                     self._get_entry = sequence + 1
                 self._oldest = sequence + 1
                 break
-            if self._keeper is not None:
-                self._keeper.forget(entry)
+            self._keeper.forget(entry)
             self._oldest = entry.last + 1
         self._released_sequence = sequence
         self._last_freed = freed
         if self._newest is not None and self._newest.last <= sequence:
             self._newest = None
-        if self._keeper is not None:
-            self._keeper.released(sequence)
+        self._keeper.released(sequence)
 
     def _settle_until(self, sequence: int) -> None:
         for span in reversed(self._retained):

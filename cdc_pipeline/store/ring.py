@@ -28,15 +28,14 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import EventListTooLargeError, RingSizeError, StoreClosedError, StoreError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store import positions
-from cdc_pipeline.store.cutting import cut
-from cdc_pipeline.store.entries import Keeper, MemoryEntry
+from cdc_pipeline.store.entries import Keeper, MemoryEntry, cut
 from cdc_pipeline.store.ranges import Batch, BatchRange, Taken
 from cdc_pipeline.store.retained import STATEMENT, RetainedEvents
 
 DEFAULT_RING_EVENTS: Final = 16384
 UNBOUNDED_EVENTS: Final = 1 << 40
 DEFAULT_MEMORY_UNIT_BYTES: Final = 1024
-EMPTY_BATCH: Final = Batch(batch_id=-1, slices=(), range=None, last_sequence=-1)
+EMPTY_BATCH: Final = Batch(slices=(), range=None, last_sequence=-1)
 
 BatchMode = Literal["itemsize", "memsize"]
 
@@ -57,8 +56,7 @@ class RingStore(RetainedEvents):
         memory_unit_bytes: unit of a batch size in MEMSIZE; the budget is `ring_events` units.
         ddl_isolation: whether a STATEMENT slice is alone in its batch (S7).
 
-    Raises:
-        RingSizeError: `ring_events` is not a power of two (S1).
+    Raises RingSizeError: `ring_events` is not a power of two (S1).
     """
 
     def __init__(
@@ -89,13 +87,12 @@ class RingStore(RetainedEvents):
         self._waiting_puts: list[tuple[int, int]] = []  # events and bytes of each waiting put
         self._waiting_gets: list[int] = []  # the batch size that each wants
         self._generation = 0  # increases on stop: waiters of an older one get an error
-        super().__init__(keeper, ring_events)
+        super().__init__(keeper or Keeper(), ring_events)
 
     def _reset(self) -> None:
         super()._reset()
         self._has_ended = False
         self._error: BaseException | None = None
-        self._next_batch_id = 1
 
     # -- life (S12) --------------------------------------------------------------------------------
 
@@ -103,15 +100,14 @@ class RingStore(RetainedEvents):
         """Allocate the store and set all counters to -1 (SPEC S12)."""
         with self._lock:
             self._reset()
-            if self._keeper is not None:
-                self._keeper.open()
+            self._keeper.open()
             self._is_running = True
 
     def stop(self) -> None:
         """Drop everything, and wake every waiter with StoreClosedError (SPEC S12)."""
         with self._lock:
             self._reset()
-            if self._is_running and self._keeper is not None:
+            if self._is_running:
                 self._keeper.close()
             self._is_running = False
             self._generation += 1
@@ -123,8 +119,7 @@ class RingStore(RetainedEvents):
         with self._lock:
             self._check_running()
             self._reset()
-            if self._keeper is not None:
-                self._keeper.clean()
+            self._keeper.clean()
             self._not_full.notify_all()
 
     def clean_until(self, position: Position) -> None:
@@ -170,8 +165,7 @@ class RingStore(RetainedEvents):
                 next_step="put the events in several pieces, or raise store.ring_events",
             )
         with self._lock:
-            if not self._is_running:
-                self._check_running()
+            self._check_running()
             if not count:
                 return True
             if not self._has_room(count, count_bytes) and not self._wait_for_room(
@@ -218,7 +212,7 @@ class RingStore(RetainedEvents):
             return False
         if self._counts_bytes and self._put_bytes - self._released_bytes >= self._bytes_max:
             return False
-        return self._keeper is None or self._keeper.has_room(count, count_bytes)
+        return self._keeper.has_room(count, count_bytes)
 
     def _wait_for_room(self, wanted: tuple[int, int], timeout_s: float | None) -> bool:
         self._waiting_puts.append(wanted)
@@ -245,7 +239,7 @@ class RingStore(RetainedEvents):
             last = first + count - 1
             placed.append(MemoryEntry(first, last, event_bytes, kind, bytes_before, gtid, part))
             first, bytes_before = last + 1, bytes_before + event_bytes
-        self._insert(placed if self._keeper is None else self._keeper.keep(placed))
+        self._insert(self._keeper.keep(placed))
         self._open_gtid = open_gtid
 
     # -- get (S5-S8) -------------------------------------------------------------------------------
@@ -263,8 +257,7 @@ class RingStore(RetainedEvents):
                 next_step="get with a size of 1 or more",
             )
         with self._lock:
-            if not self._is_running:
-                self._check_running()
+            self._check_running()
             if not self._is_full_batch(size):
                 self._waiting_gets.append(size)
                 try:
@@ -346,11 +339,9 @@ class RingStore(RetainedEvents):
         span = BatchRange(first, last, taken)
         if not are_in_memory:
             span.settle()
-        batch = Batch(self._next_batch_id, tuple(slices), span, last)
         self._retained.append(span)
-        self._next_batch_id += 1
         self._get_sequence, self._get_bytes, self._get_entry = last, got_bytes, entry_first
-        return batch
+        return Batch(tuple(slices), span, last)
 
     def _stop_row(self, part: EventSlice, row: int, left: int) -> tuple[int, int]:
         """The row after the last that a batch takes, and the size in events or bytes."""

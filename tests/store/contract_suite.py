@@ -282,7 +282,7 @@ class StoreContract:
     def test_s5_try_and_timeout_return_what_there_is(self) -> None:
         store, feed = self.started(), Feed()
         empty = store.try_get(4)
-        assert (empty.batch_id, empty.slices, empty.range) == (-1, (), None)
+        assert (empty.slices, empty.range) == ((), None)
         assert store.get(4, timeout_s=0.01).slices == ()
         part = feed.transaction(5)
         store.put([part])
@@ -777,12 +777,6 @@ class StoreContract:
         store.put([feed.transaction(5)])
         with pytest.raises(StoreError, match="not got"):
             store.release(0)
-
-    def test_batch_ids_grow_by_one_and_an_empty_batch_has_none(self) -> None:
-        store, feed = self.started(16), Feed()
-        store.put([feed.transaction(8)])
-        ids = [store.try_get(4).batch_id, store.try_get(4).batch_id, store.try_get(4).batch_id]
-        assert ids == [1, 2, -1]
 
     def test_roles_of_the_feed_are_what_the_suite_assumes(self) -> None:
         assert Feed().transaction(5).events["role"].tolist() == [

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
 from cdc_pipeline.fault_points import reach
-from cdc_pipeline.store.entries import Entry, MemoryEntry
+from cdc_pipeline.store.entries import Entry, Keeper, MemoryEntry
 from cdc_pipeline.store.ring import (
     DEFAULT_MEMORY_UNIT_BYTES,
     DEFAULT_RING_EVENTS,
@@ -41,7 +41,7 @@ DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
 _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
-class _MixedKeeper:
+class _MixedKeeper(Keeper):
     def __init__(
         self, log: SegmentLog, *, memory_events: int, memory_bytes: int, waits_for_memory: bool
     ) -> None:

@@ -247,11 +247,9 @@ class SegmentLog:
         if self._loaded is not None and self._loaded[0].last <= sequence:
             self._loaded = None
         if self.live_bytes:
-            self.live_bytes = self._count_live()
+            live = (one for one in self.segments if one.last > sequence)
+            self.live_bytes = sum(one.size_bytes for one in live)
         self._remove(self._take_until(sequence))
-
-    def _count_live(self) -> int:
-        return sum(one.size_bytes for one in self.segments if one.last > self._released_sequence)
 
     def _take_until(self, sequence: int) -> list[Segment]:
         """Take out the segments that end by `sequence`; the open one only if it is long enough."""
