@@ -99,7 +99,7 @@ def _child(asked: dict[str, Any]) -> int:
     from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
     from cdc_pipeline.config.pipeline_config import LiveSourceConfig
     from cdc_pipeline.position.position import Position
-    from cdc_pipeline.source.archive.archive import read_journal
+    from cdc_pipeline.source.archive.files import read_journal
     from cdc_pipeline.source.live.live import LiveSource
     from cdc_pipeline.transaction.buffer import TransactionBuffer
     from cdc_pipeline.transaction.table_maps import TableMaps

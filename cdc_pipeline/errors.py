@@ -54,6 +54,7 @@ class CdcError(Exception):
     retryable: bool = False
     needs_snapshot: bool = False
     setting_word: str = "setting"  # what `setting` is, before its name
+    usual_step: str | None = None  # the next step of an error that names no other
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class CdcError(Exception):
         self.setting = setting
         self.expected = expected
         self.got = got
-        self.next_step = next_step
+        self.next_step = next_step or self.usual_step
 
     @classmethod
     def code(cls) -> str:
@@ -267,6 +268,8 @@ class TableChangedError(TableReadError):
     Fix: Run again: the table is read with its new schema.
     """
 
+    usual_step = "capture the source past the DDL, then read the table with its new columns"
+
 
 class ServerSettingError(SourceError):
     """A server variable has a value that capture cannot work with: `log_bin` is off,
@@ -312,6 +315,11 @@ class ReplicaIdError(SourceError):
     Fix: Stop the other one, or set a `source.replica_server_id` that nobody else uses.
     """
 
+    usual_step = (
+        "set source.replica_server_id to a number that no server and no other pipeline uses; run "
+        "only one capture of a pipeline at a time"
+    )
+
 
 class SourceIdentityError(SourceError):
     """The cursor was written for another server, or the server's journals were renumbered:
@@ -348,6 +356,8 @@ class DamagedJournalError(BinlogError):
 
     Fix: Take another copy, from a replica or a backup; everything before the place was applied.
     """
+
+    usual_step = "fetch the journal again from its server; everything before this offset is good"
 
 
 class TruncatedJournalError(DamagedJournalError):

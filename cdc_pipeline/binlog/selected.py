@@ -97,7 +97,6 @@ def next_seq(seq_first: int, rows: int) -> int:
 
 
 def _row_number(seq_first: int) -> int:
-    """Which row of a load the seq means."""
     number = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
     if seq_first & 1 or number >= SNAPSHOT_SEQS:
         raise ValueError(

@@ -95,7 +95,6 @@ def epoch_of(seq: int) -> int:
 
 
 def journal_of(seq: int) -> int:
-    """The number of its journal."""
     return (seq >> OFFSET_BITS + EVENT_BITS + ROW_BITS + 1) % (1 << JOURNAL_BITS)
 
 

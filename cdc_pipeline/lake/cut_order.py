@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from cdc_pipeline.lake.records import Cut
 
@@ -60,9 +59,8 @@ def _only_grows(previous: Cut, cut: Cut) -> bool:
     # Late: it needs numpy, and most readers of cuts compare no GTID sets.
     from cdc_pipeline.position.gtid.sets import parse_gtid_set
 
-    # Any: both sets are of one flavor, which types cannot express.
-    held: Any = parse_gtid_set(before.gtid_set, before.flavor)
-    grown: Any = parse_gtid_set(after.gtid_set, after.flavor)
+    held = parse_gtid_set(before.gtid_set, before.flavor)
+    grown = parse_gtid_set(after.gtid_set, after.flavor)
     # A MariaDB position has all servers of its domains, a state only those that it names.
-    is_same_form = before.flavor == "mysql" or held.is_state == grown.is_state
-    return is_same_form and bool(grown.contains(held))
+    is_same_form = getattr(held, "is_state", False) == getattr(grown, "is_state", False)
+    return is_same_form and grown.contains(held)

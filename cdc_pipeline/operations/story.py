@@ -610,7 +610,7 @@ class StoryReader:
         if not asked.exclude_gtids or found.transaction is None or ":" not in found.transaction:
             return True
         flavor = self.source.identity.flavor
-        excluded: Any = parse_gtid_set(asked.exclude_gtids, flavor)
+        excluded = parse_gtid_set(asked.exclude_gtids, flavor)
         return not excluded.contains(parse_gtid_set(found.transaction, flavor))
 
 

@@ -275,7 +275,6 @@ class CursorState(CursorPlace):
 
     @property
     def begin_of_oldest(self) -> Position | None:
-        """See `oldest_begin`."""
         return oldest_begin(self.open_xa, epoch=self.epoch)
 
     @property

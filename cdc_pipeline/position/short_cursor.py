@@ -91,7 +91,7 @@ def _gtid_added(cursor: CursorState, at_cut: CursorState) -> str:
     from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:
-        found: Any = parse_gtid_set(cursor.gtid_set, cursor.flavor)
+        found = parse_gtid_set(cursor.gtid_set, cursor.flavor)
         added = str(found.subtract(parse_gtid_set(at_cut.gtid_set, at_cut.flavor)))
     except PositionError:
         return ""
@@ -103,7 +103,7 @@ def _joined(at_cut: CursorState, gtid_added: str) -> str | None:
     from cdc_pipeline.position.gtid.sets import parse_gtid_set  # late: it brings numpy
 
     try:
-        held: Any = parse_gtid_set(at_cut.gtid_set, at_cut.flavor)
+        held = parse_gtid_set(at_cut.gtid_set, at_cut.flavor)
         return str(held.union(parse_gtid_set(gtid_added, at_cut.flavor)))
     except PositionError:
         return None

@@ -36,6 +36,7 @@ def build_source(config: PipelineConfig) -> Source:
             config.source.directory,
             unpacked_bytes_max=config.source.unpacked_bytes_max,
             names=NameRule(config.source.lower_case_table_names),
+            pipeline_name=config.name,
         )
     from cdc_pipeline.source.live.live import LiveSource
 

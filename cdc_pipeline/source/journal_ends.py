@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from cdc_pipeline.binlog.event_types import CLOSING_TYPES, GTID_TYPES, EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import DamagedJournalError, JournalMissingError
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, executed_set, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import GtidSet, MariadbGtidSet, executed_set, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.same_log import begin_again
 
@@ -235,8 +235,8 @@ class _Executed:
         self._count = 0
         self._latest: dict[str, NDArray[np.int64]] = {}
         # Set of the journal's transactions except those in `_read` and `_latest`.
-        self._folded: Any = None
-        self._base: Any = None
+        self._folded: GtidSet | None = None
+        self._base: GtidSet | None = None
         self._is_mariadb = False
 
     @property
@@ -276,7 +276,7 @@ class _Executed:
         """
         self._is_mariadb = is_mariadb
         self._fold()
-        read = self._folded if last_is_open else self._with(self._latest)
+        read = self._with() if last_is_open else self._with(self._latest)
         theirs = self._state(next_set)
         base = self._based()
         if isinstance(base, MariadbGtidSet):
@@ -287,12 +287,12 @@ class _Executed:
         is_known = is_mariadb or bool(theirs) or bool(read) or bool(base)
         return str(missing), str(unknown), is_known
 
-    def _based(self) -> Any:
+    def _based(self) -> GtidSet:
         if self._base is None:
             self._base = self._state(self._before)
         return self._base
 
-    def _state(self, text: str) -> Any:
+    def _state(self, text: str) -> GtidSet:
         parsed = parse_gtid_set(text, self._flavor)
         return parsed.by_server() if isinstance(parsed, MariadbGtidSet) else parsed
 
@@ -300,7 +300,7 @@ class _Executed:
         self._folded = self._with(*self._read)
         self._read, self._count = [], 0
 
-    def _with(self, *numbers: dict[str, NDArray[np.int64]]) -> Any:
+    def _with(self, *numbers: dict[str, NDArray[np.int64]]) -> GtidSet:
         folded = self._state("") if self._folded is None else self._folded
         return executed_set(*numbers, flavor=self._flavor, after=folded)
 

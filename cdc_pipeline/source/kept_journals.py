@@ -476,27 +476,24 @@ def prune(
     """
     if keep.retention is None:
         return
+    before_s = time.time() - keep.retention.total_seconds()
     with place_named(keep.path):
-        _prune(keep, identity, time.time() - keep.retention.total_seconds(), needed)
-
-
-def _prune(
-    keep: KeepJournalsConfig, identity: ServerIdentity, before_s: float, needed: Sequence[Consumer]
-) -> None:
-    newest = KeptJournals.newest(keep, identity)
-    named = {journal.name: journal for journal in newest.journals()}
-    for consumer in needed:
-        name, created_s = consumer.position.journal, consumer.position.journal_created_s
-        journal = named.get(name)
-        if journal is None or (created_s and newest.created_s_of(journal) != created_s):
-            what = f"{consumer.name} needs {name}, which is not in {newest.folder}"
-            _log.warning("kept journals: none is removed, because %s", what)
-            return
-    first = min(journal_number(consumer.position.journal) for consumer in needed)
-    for folder in logs_of(keep.path):
-        kept, written_s = KeptJournals(folder), storage_of(folder).written_s(folder)
-        for journal in kept.journals():
-            is_over = folder != newest.folder or journal.number < first
-            if is_over and all(written_s.get(file, before_s) < before_s for file in journal.files):
-                kept.remove(journal)
-                reach("journal_pruned")
+        newest = KeptJournals.newest(keep, identity)
+        named = {journal.name: journal for journal in newest.journals()}
+        for consumer in needed:
+            name, created_s = consumer.position.journal, consumer.position.journal_created_s
+            journal = named.get(name)
+            if journal is None or (created_s and newest.created_s_of(journal) != created_s):
+                what = f"{consumer.name} needs {name}, which is not in {newest.folder}"
+                _log.warning("kept journals: none is removed, because %s", what)
+                return
+        first = min(journal_number(consumer.position.journal) for consumer in needed)
+        for folder in logs_of(keep.path):
+            kept, written_s = KeptJournals(folder), storage_of(folder).written_s(folder)
+            for journal in kept.journals():
+                is_over = folder != newest.folder or journal.number < first
+                if is_over and all(
+                    written_s.get(file, before_s) < before_s for file in journal.files
+                ):
+                    kept.remove(journal)
+                    reach("journal_pruned")

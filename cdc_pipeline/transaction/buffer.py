@@ -23,7 +23,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,7 +32,6 @@ from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.transactions import grouping_kernel as kernel
 from cdc_pipeline.binlog.transactions.grouping import (
-    GroupedChunk,
     TransactionBounds,
     TransactionPass,
 )
@@ -44,18 +42,6 @@ from cdc_pipeline.position.position import Position
 SHORT_EVENTS_MAX: Final = 256
 SHORT_BYTES_MAX: Final = 1 << 20
 _ENDS_BODY: Final = (kernel.MARK_COMMIT, kernel.MARK_ROLLBACK, kernel.MARK_PREPARE)
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedTransaction:
-    """Its journal's end left it unfinished (K5: the server never committed it). `is_announced`:
-    pieces had left, so that an ABANDONED slice followed them.
-    """
-
-    journal: str
-    offset: int
-    event_count: int
-    is_announced: bool
 
 
 class TransactionBuffer:
@@ -101,7 +87,6 @@ class TransactionBuffer:
         self._open_events = 0  # events of the open transaction that have left as pieces
         self._open_journal = ""
         self._open_offset = -1
-        self.dropped: list[DroppedTransaction] = []
 
     @property
     def transactions(self) -> TransactionPass:
@@ -112,17 +97,16 @@ class TransactionBuffer:
         """TransactionError, BinlogError: the log contradicts itself, everything before has been
         put; StoreError (T3); CdcError: whatever `is_isolated` raises.
         """
-        grouped = self._pass.step(chunk)
+        bounds = self._pass.step(chunk)
         try:
-            self._feed(chunk, grouped)
+            self._feed(chunk, bounds)
         finally:
             # Also before an error: everything before it is delivered.
             self._put_list()
-        if grouped.error is not None:
-            raise grouped.error
+        if bounds.error is not None:
+            raise bounds.error
 
-    def _feed(self, chunk: Chunk, grouped: GroupedChunk) -> None:
-        bounds = grouped.bounds
+    def _feed(self, chunk: Chunk, bounds: TransactionBounds) -> None:
         first = self._end_pending(chunk, bounds)
         for row in bounds.statements.tolist():
             start = self._boundary_before(bounds, row)
@@ -137,8 +121,9 @@ class TransactionBuffer:
                     self._deliver(chunk, first, start, bounds)
                 self._send_statement(chunk, start, row, statement)
                 first = row + 1
-        if first < grouped.rows:
-            self._deliver(chunk, first, grouped.rows, bounds)
+        rows = len(bounds.events)
+        if first < rows:
+            self._deliver(chunk, first, rows, bounds)
 
     def finish(self) -> None:
         """TransactionError: a transaction is still open; its pieces must not count."""
@@ -208,7 +193,7 @@ class TransactionBuffer:
         for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
             self._cut(chunk, first, start, bounds)
-            first = self._abandon(chunk, start, row)
+            first = self._abandon(chunk, row)
         if not bounds.inside[stop - 1]:
             self._cut(chunk, first, stop, bounds)
             return
@@ -256,19 +241,9 @@ class TransactionBuffer:
             self._send(EventSlice(chunk, first, cut, kind, source=self._source), end_row=end_row)
             first = cut
 
-    def _abandon(self, chunk: Chunk, start: int, row: int) -> int:
+    def _abandon(self, chunk: Chunk, row: int) -> int:
         """Drop what the event at `row` leaves unfinished; return the first row not yet put."""
-        self._begin_open(chunk, start)
-        pending = sum(part.event_count for part in self._pending)
         is_announced = self._open_events > 0
-        self.dropped.append(
-            DroppedTransaction(
-                self._open_journal,
-                self._open_offset,
-                pending + self._open_events + row - start,
-                is_announced,
-            )
-        )
         self._pending = []
         self._open_events = 0
         if not is_announced:

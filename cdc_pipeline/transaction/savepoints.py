@@ -32,7 +32,6 @@ class Savepoints:
         self._undone: list[tuple[int, int]] = []  # [first, stop), ascending, disjoint
 
     def set(self, name: str, ordinal: int) -> None:
-        """Apply SAVEPOINT `name` at `ordinal`."""
         folded = fold(name)
         self._set = [known for known in self._set if known[0] != folded]
         self._set.append((folded, ordinal))

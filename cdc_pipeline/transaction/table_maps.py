@@ -210,7 +210,6 @@ class TableMaps:
                 "a table map is truncated",
                 at=(chunk.journal, offset),
                 got=error,
-                next_step="fetch the journal again from its server",
             ) from None
         schema = known_schema = None
         needs_schema = False
@@ -222,27 +221,25 @@ class TableMaps:
                 )
             if needs_schema:
                 known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
-            if (
+            is_sequence = (
                 self._completes is None
                 and needs_schema
                 and known_schema is None
                 and is_mariadb
                 and table_map.may_be_sequence(body, table_id_bytes=id_bytes)
-            ):
-                known = _KnownMap(key, name.database, name.table, None, True, known_schema)
-                self._known[cache_key] = known
-                return known
-            parse = partial(
-                table_map.parse,
-                body,
-                journal=chunk.journal,
-                offset=offset,
-                is_mariadb=is_mariadb,
-                table_id_bytes=id_bytes,
-                names=self._names,
             )
-            schema, is_completed = self._parsed(parse, name, known_schema, chunk.journal, offset)
-            needs_schema |= is_completed
+            if not is_sequence:
+                parse = partial(
+                    table_map.parse,
+                    body,
+                    journal=chunk.journal,
+                    offset=offset,
+                    is_mariadb=is_mariadb,
+                    table_id_bytes=id_bytes,
+                    names=self._names,
+                )
+                schema, again = self._parsed(parse, name, known_schema, chunk.journal, offset)
+                needs_schema |= again
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
         known = self._known[cache_key] = _KnownMap(

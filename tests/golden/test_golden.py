@@ -19,7 +19,7 @@ import pytest
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, ROWS_TYPES, EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.operations.inspect.annotations import StatementReader
-from cdc_pipeline.source.archive.archive import read_journal
+from cdc_pipeline.source.archive.files import read_journal
 from tests.support.shown_journals import changes
 from tools.record_golden import GOLDEN, statements_of
 

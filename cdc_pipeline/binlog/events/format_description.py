@@ -50,7 +50,6 @@ def parse(
             expected=f"type {EventType.FORMAT_DESCRIPTION.value}, at least "
             f"{HEADER_BYTES + _FIXED_BYTES} bytes",
             got=f"type {event[4] if len(event) > 4 else 'none'}, {len(event)} bytes",
-            next_step="fetch the journal again from its server",
         )
     timestamp_s, _, server_id, _, _, flags = struct.unpack_from("<IBIIIH", event)
     if flags & FLAG_RELAY_LOG:
@@ -123,7 +122,6 @@ def _verify(event: bytes, flags: int, journal: str, offset: int, *, is_changed: 
             at=(journal, offset),
             expected=f"{computed:#010x}",
             got=f"{stored:#010x}",
-            next_step="fetch the journal again from its server",
         )
     if algorithm not in (_CHECKSUM_NONE, _CHECKSUM_CRC32):
         raise UnsupportedEventError(

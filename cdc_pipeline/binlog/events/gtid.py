@@ -28,23 +28,9 @@ from cdc_pipeline.binlog.event_types import (
     event_name,
 )
 from cdc_pipeline.binlog.events import gtid_kernel as kernel
-from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
 from cdc_pipeline.errors import DamagedJournalError, SizeLimitError
 
-__all__ = [
-    "Gtid",
-    "MariadbGtid",
-    "executed",
-    "gtid_commit_us",
-    "gtid_rows",
-    "gtid_texts",
-    "parse",
-    "parse_mariadb",
-    "previous_set",
-]
-
 _FLAG_GROUP_COMMIT: Final = 0x02
-FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
 _FLAG_COMPLETED_XA: Final = 0x80
 _FLAG_MULTI_ENGINE: Final = 0x01  # an extra flag: a byte with the number of engines follows
@@ -61,15 +47,11 @@ class Gtid:
         source_uuid: in lower case; "" for an anonymous transaction.
         tag: the tag; "" for none.
         number: transaction number; 0 for an anonymous transaction.
-        immediate_commit_us, original_commit_us: commit time on the server that wrote the journal,
-            and on the server of the first commit; microseconds since 1970 UTC, -1 if absent.
     """
 
     source_uuid: str
     tag: str
     number: int
-    immediate_commit_us: int = -1
-    original_commit_us: int = -1
 
     @property
     def key(self) -> str:
@@ -85,7 +67,6 @@ class MariadbGtid:
 
     Attributes:
         domain, server_id, number: the three parts of the GTID.
-        flags: FLAG_... bits.
         extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0
             if absent.
     """
@@ -93,7 +74,6 @@ class MariadbGtid:
     domain: int
     server_id: int
     number: int
-    flags: int
     extra_flags: int = 0
 
     @property
@@ -138,7 +118,7 @@ def parse_mariadb(
             struct.unpack_from("<Q", raw, at + 1 + (extra_flags & _FLAG_MULTI_ENGINE))
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
-    return MariadbGtid(domain, server_id, number, flags, extra_flags)
+    return MariadbGtid(domain, server_id, number, extra_flags)
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
@@ -294,30 +274,16 @@ def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> Damage
         "impossible values",
         at=(journal, offset),
         got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
-        next_step="fetch the journal again from its server",
     )
 
 
 def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
-    _, source, number, kind = struct.unpack_from("<B16sqB", raw)
-    if not anonymous and not 1 <= number <= NUMBER_MAX:
-        raise ValueError
-    immediate_us = original_us = -1
-    if kind == kernel.LOGICAL_TIMESTAMPS:
-        at = kernel.FIXED_BYTES
-        if len(raw) < at:
-            raise ValueError
-        # Older servers omit what follows.
-        if len(raw) >= at + 7:
-            immediate = int.from_bytes(raw[at : at + 7], "little")
-            immediate_us = original_us = immediate & (1 << 55) - 1
-            if immediate >> 55:
-                original_us = int.from_bytes(raw[at + 7 : at + 14], "little")
-                if len(raw) < at + 14:
-                    raise ValueError
+    _, source, number = struct.unpack_from("<B16sq", raw)
     if anonymous:
-        return Gtid("", "", 0, immediate_us, original_us)
-    return Gtid(str(uuid.UUID(bytes=source)), "", number, immediate_us, original_us)
+        return Gtid("", "", 0)
+    if not 1 <= number <= NUMBER_MAX:
+        raise ValueError
+    return Gtid(str(uuid.UUID(bytes=source)), "", number)
 
 
 def _varlen(raw: bytes, at: int) -> tuple[int, int]:
@@ -340,18 +306,13 @@ def _tag(raw: bytes, at: int) -> tuple[str, int]:
     return tag, at + length
 
 
-def _signed(value: int) -> int:
-    return ~(value >> 1) if value & 1 else value >> 1
-
-
 def _parse_tagged(raw: bytes) -> Gtid:
     version, at = _varlen(raw, 0)
     size, at = _varlen(raw, at)
     _, at = _varlen(raw, at)
     if version != 1 or size > len(raw):
         raise ValueError
-    source, tag = b"", ""
-    fields: dict[int, int] = {}
+    source, tag, number = b"", "", 0
     # A newer server adds fields after the known ones.
     while at < size:
         field, at = _varlen(raw, at)
@@ -366,17 +327,12 @@ def _parse_tagged(raw: bytes) -> Gtid:
         elif field == kernel.FIELD_TAG:
             tag, at = _tag(raw, at)
         else:
-            fields[field], at = _varlen(raw, at)
-    if not 1 <= _signed(fields.get(kernel.FIELD_NUMBER, 0)) <= NUMBER_MAX:
+            value, at = _varlen(raw, at)
+            if field == kernel.FIELD_NUMBER:
+                number = ~(value >> 1) if value & 1 else value >> 1
+    if not 1 <= number <= NUMBER_MAX:
         raise ValueError
-    immediate_us = fields.get(kernel.FIELD_IMMEDIATE_US, -1)
-    return Gtid(
-        source_uuid=str(uuid.UUID(bytes=source)),
-        tag=tag,
-        number=_signed(fields[kernel.FIELD_NUMBER]),
-        immediate_commit_us=immediate_us,
-        original_commit_us=fields.get(kernel.FIELD_ORIGINAL_US, immediate_us),
-    )
+    return Gtid(str(uuid.UUID(bytes=source)), tag, number)
 
 
 def _previous_gtids(raw: bytes) -> str:

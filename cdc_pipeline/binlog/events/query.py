@@ -56,10 +56,8 @@ _TEXT: Final = frozenset({5, 6})  # time zone, catalog: length, text
 _INVOKER: Final = 11  # two of them
 _DATABASES: Final = 12  # count, texts that end with a zero byte
 _DATABASES_MANY: Final = 254
-_ALTER_PHASE: Final = (
-    # MariaDB: flags; with 0x4 (commit) or 0x8 (rollback) the number of the transaction that began.
-    130
-)
+# MariaDB: flags; with 0x4 (commit) or 0x8 (rollback) the number of the transaction that began.
+_ALTER_PHASE: Final = 130
 _COLLATIONS: Final = 131  # MariaDB 11: count, pairs of two-byte ids; comes before the others
 # More fields at the head of EXECUTE_LOAD_QUERY: file id, two indexes into the text, a kind.
 _LOAD_BYTES: Final = 13
@@ -144,7 +142,6 @@ def parse(
             at=(journal, offset),
             expected=f"at least {sql_at} bytes",
             got=f"{len(raw)} bytes",
-            next_step="fetch the journal again from its server",
         )
     variables, unknown = _status_variables(raw[post_header_bytes:database_at])
     text = raw[sql_at:]

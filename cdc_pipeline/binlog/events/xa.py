@@ -36,7 +36,6 @@ class XaPrepare:
 
 
 def xid_text(format_id: int, global_part: bytes, branch: bytes) -> str:
-    """The canonical text of an xid."""
     return f"X'{global_part.hex()}',X'{branch.hex()}',{format_id & 0xFFFFFFFF}"
 
 
@@ -56,5 +55,4 @@ def parse_prepare(chunk: Chunk, row: int) -> XaPrepare:
         at=(chunk.journal, int(chunk.events["offset"][row])),
         expected=f"{_FIELDS.size} bytes and the two parts of an xid",
         got=f"{len(body)} bytes",
-        next_step="fetch the journal again from its server",
     )

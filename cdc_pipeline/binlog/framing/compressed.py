@@ -43,9 +43,6 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 
-_FETCH_AGAIN: Final = (
-    "fetch the journal again from its server; everything before this offset is good"
-)
 _WRONG: Final = {
     PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "complete fields"),
     PackedStatus.ALGORITHM: ("an unknown algorithm", "zstd, zlib or none"),
@@ -112,7 +109,9 @@ def unpack(
     )  # fmt: skip
     error: CdcError | None = None
     if status != PackedStatus.OK:
-        error = _wrong_fields(chunk, int(rows[done]), PackedStatus(status))
+        what, expected = _WRONG[PackedStatus(status)]
+        row = int(rows[done])
+        error = _damaged(chunk, row, what, expected, f"{events['event_length'][row]} bytes")
     large = np.flatnonzero(found[:done, _UNPACKED] > event_unpacked_bytes_max)
     if len(large):
         done = int(large[0])
@@ -226,12 +225,12 @@ def _unpacked_bytes(
         except MemoryError:
             return pieces, _too_large(chunk, row, unpacked_bytes)
         except (zlib.error, OSError, pa.ArrowException) as error:
-            return pieces, _damaged(
-                chunk, row, "its compressed bytes cannot be decompressed", unpacked_bytes, error
-            )
+            what = "its compressed bytes cannot be decompressed"
+            return pieces, _damaged(chunk, row, what, f"{unpacked_bytes} bytes", error)
         if len(piece) != unpacked_bytes:
             what = "its decompressed size is not the one that it announces"
-            return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
+            expected, got = f"{unpacked_bytes} bytes", f"{len(piece)} bytes"
+            return pieces, _damaged(chunk, row, what, expected, got)
         pieces.append(piece)
     return pieces, None
 
@@ -277,34 +276,23 @@ def _subject(chunk: Chunk, row: int) -> str:
     return f"a {event_name(int(chunk.events['event_type'][row]))} event"
 
 
-def _damaged(
-    chunk: Chunk, row: int, what: str, unpacked_bytes: int, got: object
-) -> DamagedJournalError:
-    return DamagedJournalError(
-        f"{_subject(chunk, row)} is damaged: {what}",
-        at=(chunk.journal, int(chunk.events["offset"][row])),
-        expected=f"{unpacked_bytes} bytes",
-        got=got,
-        next_step=_FETCH_AGAIN,
-    )
+def _place(chunk: Chunk, row: int) -> tuple[str, int]:
+    return chunk.journal, int(chunk.events["offset"][row])
 
 
-def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJournalError:
-    what, expected = _WRONG[status]
-    length = int(chunk.events["event_length"][row])
+def _damaged(chunk: Chunk, row: int, what: str, expected: str, got: object) -> DamagedJournalError:
     return DamagedJournalError(
         f"{_subject(chunk, row)} is damaged: {what}",
-        at=(chunk.journal, int(chunk.events["offset"][row])),
+        at=_place(chunk, row),
         expected=expected,
-        got=f"{length} bytes",
-        next_step=_FETCH_AGAIN,
+        got=got,
     )
 
 
 def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
     return BinlogError(
         f"{_subject(chunk, row)} does not fit into memory when decompressed",
-        at=(chunk.journal, int(chunk.events["offset"][row])),
+        at=_place(chunk, row),
         got=f"{unpacked_bytes} bytes",
         next_step="give the run more memory; if the size is implausible, fetch the journal "
         "again from its server",
@@ -314,7 +302,7 @@ def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
 def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
     return SizeLimitError(
         f"{_subject(chunk, row)} announces more decompressed bytes than this pipeline accepts",
-        at=(chunk.journal, int(chunk.events["offset"][row])),
+        at=_place(chunk, row),
         setting="source.unpacked_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{unpacked_bytes} bytes",
@@ -326,7 +314,7 @@ def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -
 def _wrong_child(
     chunk: Chunk, parent: int, status: Status, at: int, first: int, stop: int
 ) -> CdcError:
-    journal, offset = chunk.journal, int(chunk.events["offset"][parent])
+    place = _place(chunk, parent)
     where = f"at byte {at - first} of {stop - first} inside the payload"
     if stop - at < HEADER_BYTES:
         name, length = "an event", stop - at
@@ -338,7 +326,7 @@ def _wrong_child(
     if status is Status.UNKNOWN_TYPE:
         return UnknownEventError(
             "an unknown event type inside a payload",
-            at=(journal, offset),
+            at=place,
             expected="a known type, or one flagged as ignorable",
             got=got,
             next_step="start after this payload if it cannot change a captured table, and "
@@ -347,7 +335,7 @@ def _wrong_child(
     if status is Status.STOP_TYPE:
         return UnsupportedEventError(
             f"a {name} event cannot be applied",
-            at=(journal, offset),
+            at=place,
             got=got,
             next_step=STOP_REASONS[EventType(event_type)],
         )
@@ -356,8 +344,7 @@ def _wrong_child(
         "an event that cannot be inside a payload"
         if is_mark
         else "an impossible length of an event inside a payload",
-        at=(journal, offset),
+        at=place,
         expected="events of one transaction" if is_mark else "events that fill the payload exactly",
         got=got,
-        next_step=_FETCH_AGAIN,
     )

@@ -58,7 +58,6 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 
-_FETCH_AGAIN = "fetch the journal again from its server; everything before this offset is good"
 _EVENT_BYTES_GUESS = 128
 _SPARE_ROWS = 64
 _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
@@ -72,14 +71,6 @@ class EventHeader(NamedTuple):
     event_length: int
     log_position: int
     flags: int
-
-
-class _ArtificialEvent(NamedTuple):
-    """An event that a server generates for a dump; it came before `row` of the chunk."""
-
-    header: EventHeader
-    body: bytes
-    row: int
 
 
 def parse_header(data: bytes | memoryview | NDArray[np.uint8], at: int = 0) -> EventHeader:
@@ -113,7 +104,7 @@ class EventFramer:
         journal_format: None until the journal's format description is read.
         ignored_events: count by type of unknown events with the ignorable flag; they are rows of
             their chunks.
-        artificial: artificial events of the last `feed`, in order.
+        artificial: headers of the events that the server generated in the last `feed`, in order.
 
     Args:
         dump: whether the bytes come from a server.
@@ -147,7 +138,7 @@ class EventFramer:
         self._prefix_bytes = prefix_bytes
         self._unpacked_bytes_max = unpacked_bytes_max
         self.ignored_events: dict[int, int] = {}
-        self.artificial: list[_ArtificialEvent] = []
+        self.artificial: list[EventHeader] = []
         self._failure: CdcError | None = None
         self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
         self._ahead: FramedAhead | None = None
@@ -217,7 +208,7 @@ class EventFramer:
                     self._begin_journal(header, event)
                     known_mark = position
                     continue
-                self._take_artificial(header, event, row)
+                self._take_artificial(header, event)
             except CdcError as error:
                 self._failure = error
                 break
@@ -310,7 +301,6 @@ class EventFramer:
                 at=self,
                 expected=event_name(EventType.FORMAT_DESCRIPTION),
                 got=event_name(header.event_type),
-                next_step=_FETCH_AGAIN,
             )
         if self.offset != 4:
             raise DamagedJournalError(
@@ -335,7 +325,7 @@ class EventFramer:
             )
         )
 
-    def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
+    def _take_artificial(self, header: EventHeader, event: bytes) -> None:
         if header.event_type in IN_TRANSACTIONS:
             raise self._damaged(
                 "an event of a transaction is marked as made up by the server", header, header.flags
@@ -347,7 +337,7 @@ class EventFramer:
             body = event[HEADER_BYTES:]
         else:
             body = self._artificial_body(header, event)
-        self.artificial.append(_ArtificialEvent(header, body, row))
+        self.artificial.append(header)
         if header.event_type == EventType.ROTATE:
             self.journal, self.offset = rotate.parse(body, journal=self.journal, offset=self.offset)
         elif header.event_type == EventType.HEARTBEAT:
@@ -416,8 +406,11 @@ class EventFramer:
                 self.journal, self.offset, expected="events in plain", got=f"a {name} event"
             )
         if status is Status.STOP_TYPE:
-            body = data[position + HEADER_BYTES : position + header.event_length]
-            return self._unsupported(header, self._stopped(header, body))
+            said = f"{header.event_length} bytes"
+            if header.event_type == EventType.INCIDENT:
+                end = position + header.event_length - max(self._widths()[0], 0)
+                said += f": {_incident_text(data[position + HEADER_BYTES : end].tobytes())}"
+            return self._unsupported(header, said)
         if status is Status.BAD_CHECKSUM:
             end = position + header.event_length - CHECKSUM_BYTES
             stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")
@@ -448,24 +441,13 @@ class EventFramer:
                 expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the "
                 "event's fixed parts",
                 got=f"{header.event_length} bytes for {name}",
-                next_step=_FETCH_AGAIN,
             )
         return DamagedJournalError(
             "an event's end position contradicts its offset",
             at=self,
-            expected=(self.offset + header.event_length) & 0xFFFFFFFF,
+            expected=end,
             got=f"{header.log_position} for {name} of {header.event_length} bytes",
-            next_step=_FETCH_AGAIN,
         )
-
-    def _stopped(self, header: EventHeader, body: NDArray[np.uint8]) -> str:
-        """Describe an event that stops the run: its length, and the text of an incident."""
-        said = f"{header.event_length} bytes"
-        if header.event_type == EventType.INCIDENT:
-            return (
-                f"{said}: {_incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
-            )
-        return said
 
     def _damaged(
         self, what: str, header: EventHeader, stored: int, computed: int | None = None
@@ -475,7 +457,6 @@ class EventFramer:
             at=self,
             expected=None if computed is None else f"{computed:#010x}",
             got=f"{stored:#010x} ({event_name(header.event_type)}, {header.event_length} bytes)",
-            next_step=_FETCH_AGAIN,
         )
 
 

@@ -34,6 +34,7 @@ from cdc_pipeline.binlog.framing.ahead import FramedAhead, nothing_ahead
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.framing.receiving import Received
 from cdc_pipeline.binlog.native.block_pool import BlockPool
+from cdc_pipeline.binlog.native.compiling import Integer
 from cdc_pipeline.errors import BinlogError, SizeLimitError
 
 
@@ -43,12 +44,10 @@ class PacketEnd:
 
     Attributes:
         code: MySQL error number; 0 for an EOF packet.
-        sqlstate: five characters; "" for an EOF packet.
         message: the server's message.
     """
 
     code: int = 0
-    sqlstate: str = ""
     message: str = ""
 
 
@@ -166,12 +165,7 @@ class PacketBuffer:
         if status == kernel.NEED_MORE:
             return None
         if status == kernel.BAD_SEQUENCE:
-            raise BinlogError(
-                "a packet from the server is out of order: bytes were lost",
-                expected=f"sequence id {int(self._state[kernel.SEQUENCE])}",
-                got=int(self._state[kernel.GOT]),
-                next_step="run again: reading continues at the last acked position",
-            )
+            raise out_of_order(self._state[kernel.SEQUENCE], self._state[kernel.GOT])
         if status == kernel.TOO_LARGE:
             raise packet_too_large(
                 "an event", int(self._state[kernel.LIMIT]), int(self._state[kernel.GOT])
@@ -188,6 +182,17 @@ class PacketBuffer:
     def consume(self, count: int) -> None:
         """Drop the first `count` bytes of `events`; existing views stay valid."""
         self._first += count
+
+
+def out_of_order(expected: Integer, got: Integer, *, table: str | None = None) -> BinlogError:
+    """By the sequence ids of packets."""
+    return BinlogError(
+        "a packet from the server is out of order: bytes were lost",
+        table=table,
+        expected=f"sequence id {int(expected)}",
+        got=int(got),
+        next_step="run again: reading continues after what was kept",
+    )
 
 
 def packet_too_large(
@@ -213,13 +218,8 @@ def parse_end(payload: bytes) -> PacketEnd:
     if payload[:1] == b"\xfe" and len(payload) < 9:
         return PacketEnd()
     if payload[:1] == b"\xff" and len(payload) >= 3:
-        text = payload[3:]
-        sqlstate = ""
-        if text[:1] == b"#":
-            sqlstate, text = text[1:6].decode("ascii", "replace"), text[6:]
-        return PacketEnd(
-            int.from_bytes(payload[1:3], "little"), sqlstate, text.decode("utf-8", "replace")
-        )
+        text = payload[9:] if payload[3:4] == b"#" else payload[3:]  # behind the SQLSTATE
+        return PacketEnd(int.from_bytes(payload[1:3], "little"), text.decode("utf-8", "replace"))
     raise _not_understood(payload)
 
 

@@ -4,6 +4,12 @@ Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 pa
 month) << 22 | day << 17 | hour << 12 | minute << 6 | second in 40 bits with the top bit set, and
 the fraction in 0 to 3 bytes after it. TIME2 packs hour << 12 | minute << 6 | second in 24 bits,
 minus 0x800000, fraction likewise: the whole, fraction included, is one signed number.
+
+MariaDB's old types with a fraction (mysql56_temporal_format=OFF, or tables from before 10.1;
+verified on 10.11), all big-endian, with the fraction in units of its last digit: TIMESTAMP is
+seconds in 4 bytes, then the fraction in 0 to 3. DATETIME and TIME are one number, the seconds times
+10 ** digits plus the fraction; the seconds of a DATETIME are (((year * 13 + month) * 32 + day) * 24
++ hour) * 60 and so on, those of a TIME count from 839 hours below zero.
 """
 
 from __future__ import annotations
@@ -17,6 +23,8 @@ from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routin
 DAY_US = np.int64(86_400_000_000)
 SECOND_US = np.int64(1_000_000)
 NO_TIME = np.int64(-(1 << 63))  # not a calendar time
+_ZERO_SECONDS = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME with a fraction
+_FRACTION_DIGITS_MAX = 6
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
 
@@ -120,15 +128,6 @@ def old_datetimes(packed: Int64s, out: Int64s, state: Bytes) -> None:
         out[row] = days_since_1970(year, month, day) * DAY_US + seconds * SECOND_US
 
 
-@kernel
-def old_timestamps(packed: Int64s, out: Int64s, state: Bytes) -> None:
-    """Convert TIMESTAMP of type 7 (seconds) to microseconds since 1970, UTC. 0 is the zero date."""
-    for row in range(packed.shape[0]):
-        out[row] = packed[row] * SECOND_US
-        if state[row] == VALID and packed[row] == 0:
-            state[row] = INVALID
-
-
 @routine
 def put_time(
     out: Bytes,
@@ -197,5 +196,72 @@ def times(
                 state[row] = INVALID
             else:
                 position = put_time(out, position, negative, hour, minute, second, fraction, digits)
+        offsets[row + 1] = position
+    return position
+
+
+@kernel
+def old_timestamps(packed: Int64s, digits: Integer, out: Int64s, state: Bytes) -> None:
+    """Convert TIMESTAMP of type 7 to microseconds since 1970, UTC; 0 is the zero date."""
+    shift = np.int64(8 * ((digits + 1) // 2))
+    mask = (np.int64(1) << shift) - 1
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] == VALID:
+            fraction = packed[row] & mask
+            if packed[row] == 0 or fraction >= POWERS[digits]:
+                state[row] = INVALID
+            else:
+                out[row] = (packed[row] >> shift) * SECOND_US + fraction * POWERS[
+                    _FRACTION_DIGITS_MAX - digits
+                ]
+
+
+@kernel
+def fractional_datetimes(packed: Int64s, digits: Integer, out: Int64s, state: Bytes) -> None:
+    """Convert DATETIME of type 12 with a fraction to microseconds since 1970, wall clock."""
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] != VALID:
+            continue
+        fraction = packed[row] % POWERS[digits]
+        seconds = packed[row] // POWERS[digits]
+        days = seconds // 86_400
+        months = days // 32
+        if packed[row] < 0 or not is_date(months // 13, months % 13, days % 32):
+            state[row] = INVALID
+            continue
+        day = days_since_1970(months // 13, months % 13, days % 32)
+        fraction_us = fraction * POWERS[_FRACTION_DIGITS_MAX - digits]
+        out[row] = day * DAY_US + seconds % 86_400 * SECOND_US + fraction_us
+
+
+@kernel
+def fractional_times(
+    packed: Int64s, digits: Integer, out: Bytes, offsets: Int32s, state: Bytes
+) -> Integer:
+    """Write TIME of type 11 with a fraction as text; see `times`."""
+    zero = np.int64(_ZERO_SECONDS) * POWERS[digits]
+    position = np.int64(0)
+    offsets[0] = 0
+    for row in range(packed.shape[0]):
+        if state[row] == VALID:
+            value = packed[row] - zero
+            negative = value < 0
+            value = abs(value)
+            seconds = value // POWERS[digits]
+            if seconds >= _ZERO_SECONDS:
+                state[row] = INVALID
+            else:
+                position = put_time(
+                    out,
+                    position,
+                    negative,
+                    seconds // 3600,
+                    seconds // 60 % 60,
+                    seconds % 60,
+                    value % POWERS[digits],
+                    digits,
+                )
         offsets[row + 1] = position
     return position

@@ -26,7 +26,6 @@ _LARGE_PAGES: Final = getattr(mmap, "MADV_HUGEPAGE", None)
 class BlockPool:
     def __init__(self, block_bytes: int, *, spare_blocks_max: int) -> None:
         self.block_bytes = block_bytes
-        self._spare_blocks_max = spare_blocks_max
         self._spare: list[mmap.mmap] = []
         # By id of the reference.
         self._taken: dict[int, tuple[weakref.ref[NDArray[np.uint8]], mmap.mmap]] = {}
@@ -35,7 +34,9 @@ class BlockPool:
         def gave_back(block: weakref.ref[NDArray[np.uint8]]) -> None:
             pool = own()
             if pool is not None:
-                pool._give_back(block)
+                _, pages = pool._taken.pop(id(block))
+                if len(pool._spare) < spare_blocks_max:
+                    pool._spare.append(pages)
 
         self._gave_back = gave_back
 
@@ -51,11 +52,6 @@ class BlockPool:
         reference = weakref.ref(block, self._gave_back)
         self._taken[id(reference)] = reference, pages
         return block
-
-    def _give_back(self, block: weakref.ref[NDArray[np.uint8]]) -> None:
-        _, pages = self._taken.pop(id(block))
-        if len(self._spare) < self._spare_blocks_max:
-            self._spare.append(pages)
 
 
 def _pages(size_bytes: int) -> mmap.mmap:

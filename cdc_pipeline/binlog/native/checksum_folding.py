@@ -108,7 +108,6 @@ class _Writer:
         )
 
     def number(self, block: Any) -> Any:
-        """Return one block as a number of 128 bits."""
         return self.builder.bitcast(block, _I128)
 
     def block(self, number: Any) -> Any:

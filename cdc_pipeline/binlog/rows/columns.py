@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
-from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
+from cdc_pipeline.binlog.kernels import addresses, numbers, temporal
 from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_bytes, unpack_values
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
 from cdc_pipeline.binlog.kernels.text import text
@@ -160,18 +160,14 @@ def _unpack(cells: Cells) -> list[InvalidValue]:
     return reported
 
 
-def _unsigned_decimal(cells: Cells, kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array:
-    words = np.zeros((cells.rows, 2), np.uint64)
-    words[:, 0] = values.view(np.uint64)
-    return cells.array(kind, [pa.py_buffer(words)])
-
-
 def _bit(cells: Cells, kind: pa.DataType) -> pa.Array:
     values = cells.integers(signed=False)
     if pa.types.is_boolean(kind):
         return cells.array(kind, [pa.py_buffer(np.packbits(values != 0, bitorder="little"))])
     if pa.types.is_decimal(kind):
-        return _unsigned_decimal(cells, kind, values)
+        words = np.zeros((cells.rows, 2), np.uint64)
+        words[:, 0] = values.view(np.uint64)
+        return cells.array(kind, [pa.py_buffer(words)])
     return cells.array(kind, [pa.py_buffer(values)])
 
 
@@ -185,7 +181,7 @@ def _old_datetime(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
     if digits:
-        old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
+        temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
     else:
         temporal.old_datetimes(cells.integers(signed=True), out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
@@ -193,11 +189,8 @@ def _old_datetime(cells: Cells, kind: pa.DataType) -> pa.Array:
 
 def _old_timestamp(cells: Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
-    digits = cells.column.fraction_digits
-    if digits:
-        old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
-    else:
-        temporal.old_timestamps(cells.integers(signed=False), out, cells.state)
+    packed = cells.integers(signed=False)
+    temporal.old_timestamps(packed, cells.column.fraction_digits, out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
 
 
@@ -208,7 +201,7 @@ def _time(cells: Cells, kind: pa.DataType) -> pa.Array:
     offsets = np.empty(cells.rows + 1, np.int32)
     packed = cells.integers(signed=old and not digits)
     if old and digits:
-        end = old_temporal.fractional_times(packed, digits, out, offsets, cells.state)
+        end = temporal.fractional_times(packed, digits, out, offsets, cells.state)
     else:
         end = temporal.times(
             packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state
@@ -417,7 +410,7 @@ def _temporal_text(column: Column, packed: int) -> str:
 
 
 def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
-    """The text of a value of MariaDB's old types with a fraction (see `kernels.old_temporal`)."""
+    """The text of a value of MariaDB's old types with a fraction (see `kernels.temporal`)."""
     if kind is Kind.TIMESTAMP:
         return f"{_ZERO_DATETIME}.{0:0{digits}d}"
     whole, fraction = divmod(packed, 10**digits)

@@ -34,6 +34,7 @@ from cdc_pipeline.binlog.arrow_types import check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels.json import json_changes, json_diff, jsonb
 from cdc_pipeline.binlog.kernels.numbers import VALID
+from cdc_pipeline.binlog.kernels.text.shortest import powers_of_ten
 from cdc_pipeline.binlog.rows.cells import Block, Cells
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT, NOT_FITTING
 from cdc_pipeline.binlog.tables.table_map_metadata import Reader
@@ -49,7 +50,7 @@ class _Writer:
         self.out = np.empty(2 * cells.value_bytes + (64 << 10), np.uint8)
         self.offsets = np.zeros(cells.rows + 1, np.int32)
         self.end = 0
-        self._powers = jsonb.powers_of_ten()
+        self._powers = powers_of_ten()
         self._stack = np.empty(jsonb.STACK_SHAPE, np.int64)
         self._walk = np.empty(json_changes.WALK_SHAPE, np.int64)
         self._tops = np.zeros(json_diff.TOPS, np.int64)
@@ -179,7 +180,7 @@ def _text_of(document: bytes) -> bytes:
     out = np.empty(jsonb.TEXT_BYTES_PER_BYTE * len(document) + jsonb.TEXT_BYTES_MORE, np.uint8)
     offsets, state = np.zeros(2, np.int32), np.zeros(1, np.uint8)
     jsonb.gather_json(
-        data, np.zeros(1, np.int64), np.zeros(1, np.int32), prefix, jsonb.powers_of_ten(),
+        data, np.zeros(1, np.int64), np.zeros(1, np.int32), prefix, powers_of_ten(),
         np.empty(jsonb.STACK_SHAPE, np.int64), out, 0, offsets, state,
     )  # fmt: skip
     if state[0] != VALID:

@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
-from cdc_pipeline.binlog.framing.packets import PacketEnd, packet_too_large, parse_end
+from cdc_pipeline.binlog.framing.packets import (
+    PacketEnd,
+    out_of_order,
+    packet_too_large,
+    parse_end,
+)
 from cdc_pipeline.binlog.kernels import result_rows as kernel
 from cdc_pipeline.binlog.rows.cells import Block
 from cdc_pipeline.binlog.rows.columns import build_columns
@@ -123,19 +128,7 @@ class ResultSet:
                 return None
             self._read_head(payload)
         while self.end is None:
-            status = kernel.rewrite_rows(
-                self._data,
-                self._stop,
-                False,
-                self._batch_rows,
-                self._program,
-                self._state,
-                self._out,
-                self._base,
-                self._relative,
-                self._value_bytes,
-                self._nulls,
-            )
+            status = self._rewrite(self._data, self._stop, is_long=False)
             if status == kernel.NEED:
                 return None
             if status == kernel.FULL:
@@ -158,6 +151,13 @@ class ResultSet:
             else:
                 raise self._error(int(status))
         return self._batch() if self._state[kernel.S_ROWS] else None
+
+    def _rewrite(self, data: NDArray[np.uint8], stop: int, *, is_long: bool) -> int:
+        status: int = kernel.rewrite_rows(
+            data, stop, is_long, self._batch_rows, self._program, self._state, self._out,
+            self._base, self._relative, self._value_bytes, self._nulls,
+        )  # fmt: skip
+        return status
 
     # -- packets -----------------------------------------------------------------------------------
 
@@ -233,19 +233,7 @@ class ResultSet:
         ready: SelectedRows | None = None
         while True:
             self._state[kernel.S_POSITION] = 0
-            status = kernel.rewrite_rows(
-                payload,
-                len(payload),
-                True,
-                self._batch_rows,
-                self._program,
-                self._state,
-                self._out,
-                self._base,
-                self._relative,
-                self._value_bytes,
-                self._nulls,
-            )
+            status = self._rewrite(payload, len(payload), is_long=True)
             if status not in (kernel.FULL, kernel.ROOM):
                 break
             if self._state[kernel.S_ROWS]:
@@ -298,13 +286,8 @@ class ResultSet:
     def _error(self, status: int) -> BinlogError | TableChangedError:
         table = self._plan.schema.full_name
         if status == kernel.SEQUENCE:
-            return BinlogError(
-                "a packet from the server is out of order: bytes were lost",
-                table=table,
-                expected=f"sequence id {int(self._state[kernel.S_SEQUENCE])}",
-                got=int(self._state[kernel.S_GOT]),
-                next_step="run again: reading continues after the last rows that were kept",
-            )
+            expected, got = self._state[[kernel.S_SEQUENCE, kernel.S_GOT]]
+            return out_of_order(expected, got, table=table)
         index = int(self._state[kernel.S_COLUMN])
         if index >= 0:
             name = self._plan.schema.columns[index].name
@@ -314,8 +297,6 @@ class ResultSet:
                 table=table,
                 expected="values of the schema's type",
                 got=f"another value in row {int(self._state[kernel.S_ROWS])} of the batch",
-                next_step="capture the source past the table's last DDL, then read it "
-                "with its new columns",
             )
         return BinlogError(
             "a row from the server does not match its columns",

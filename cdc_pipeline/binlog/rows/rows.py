@@ -315,16 +315,14 @@ def _walk(
     first_row: int,
 ) -> _Walked:
     chunk, events = piece.chunk, piece.rows
-    first = located.first
-    last = located.last
-    types = located.types
-    ops = located.ops
-    id_bytes = located.id_bytes
+    types, ops, id_bytes = located.types, located.ops, located.id_bytes
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
 
     columns = len(rules)
     state = np.zeros(walk.STATE_WORDS, np.int64)
-    bodies = plain_bodies(chunk.data, first, last, types, id_bytes, rules, schema, state)
+    bodies = plain_bodies(
+        chunk.data, located.first, located.last, types, id_bytes, rules, schema, state
+    )
     if bodies.status != walk.DONE:
         raise _walk_error(bodies.status, state, piece, schema)
     data, first, last = bodies.data, bodies.first, bodies.last
@@ -374,20 +372,8 @@ def _walk(
             raise _walk_error(status, state, piece, schema)
         count = int(state[walk.S_ROWS])
         if count:
-            partial = bodies.partial
-            blocks.append(
-                Block(
-                    data,
-                    base[:count],
-                    event[:count],
-                    ordinal[:count],
-                    before,
-                    after,
-                    first_row,
-                    count,
-                    partial,
-                )
-            )
+            places = base[:count], event[:count], ordinal[:count]
+            blocks.append(Block(data, *places, before, after, first_row, count, bodies.partial))
             first_row += count
     return _Walked(blocks, ops, before_bits, after_bits)
 
@@ -417,7 +403,6 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
         table=schema.full_name,
         expected=f"{row_events.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
         got=int(event["event_length"]),
-        next_step="compare the journal's size and checksum with the server's file",
     )
 
 

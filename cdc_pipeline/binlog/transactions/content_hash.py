@@ -109,5 +109,4 @@ def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | Transac
         "an event is shorter than its own fields",
         at=(chunk.journal, offset),
         got=f"{name} of {int(chunk.events['event_length'][row])} bytes",
-        next_step="compare the journal with the server's copy",
     )

@@ -86,6 +86,7 @@ class TransactionBounds:
         statements: int64: rows with role STATEMENT, inside a transaction or not.
         boundaries: int64: every k for which events[:k] does not end inside a transaction.
         begins_inside: True if a transaction of an earlier chunk is open before the first event.
+        error: the contradiction at the event after them, if any: they are all otherwise.
     """
 
     events: np.ndarray
@@ -95,25 +96,11 @@ class TransactionBounds:
     statements: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     begins_inside: bool
+    error: CdcError | None = None
 
     @property
     def starts(self) -> NDArray[np.int64]:
         return np.flatnonzero((self.events["tx_offset"] >= 0) & (self.events["tx_ordinal"] == 0))
-
-
-@dataclass(frozen=True, slots=True)
-class GroupedChunk:
-    """The result of one step of the pass.
-
-    Attributes:
-        rows: number of events of the chunk that were written; all of them if `error` is None.
-        bounds: the bounds of those rows.
-        error: the contradiction at event `rows`, if any.
-    """
-
-    rows: int
-    bounds: TransactionBounds
-    error: CdcError | None
 
 
 class TransactionPass:
@@ -164,14 +151,14 @@ class TransactionPass:
         event contradicts the protocol; DamagedJournalError: a query, GTID or XA PREPARE event is
         shorter than its own fields. In each case the events before it are written.
         """
-        grouped = self.step(chunk)
-        if grouped.error is not None:
-            raise grouped.error
-        return grouped.bounds
+        bounds = self.step(chunk)
+        if bounds.error is not None:
+            raise bounds.error
+        return bounds
 
-    def step(self, chunk: Chunk) -> GroupedChunk:
-        """Do the same as `apply`, but return a contradiction,
-        so that the events before it can be delivered.
+    def step(self, chunk: Chunk) -> TransactionBounds:
+        """As `apply`, with a contradiction instead of an error, so that the events before it can
+        be delivered.
         """
         count = len(chunk.events)
         marks = np.zeros(count, dtype=np.uint8)
@@ -188,9 +175,7 @@ class TransactionPass:
                     got=event_name(first_type),
                     next_step=_LOST,
                 )
-                return GroupedChunk(
-                    0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error
-                )
+                return _bounds(chunk.events[:0], marks, inside, True, error)
         self._journal = chunk.journal
         rows, code = kernel.group_events(
             chunk.data,
@@ -201,12 +186,8 @@ class TransactionPass:
             marks,
             inside,
         )
-        bounds = _transaction_bounds(
-            chunk.events[:rows], marks[:rows], inside[:rows], begins_inside
-        )
-        return GroupedChunk(
-            rows, bounds, None if code == kernel.OK else self._error(chunk, rows, code)
-        )
+        failure = None if code == kernel.OK else self._error(chunk, rows, code)
+        return _bounds(chunk.events[:rows], marks, inside, begins_inside, failure)
 
     def _error(self, chunk: Chunk, row: int, code: int) -> CdcError:
         offset = int(chunk.events["offset"][row])
@@ -216,7 +197,6 @@ class TransactionPass:
                 "an event is shorter than its own fields, or has impossible values",
                 at=(chunk.journal, offset),
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",
-                next_step="compare the journal with the server's copy",
             )
         what, expected, next_step = _CONTRADICTIONS[code]
         got = event_name(event_type)
@@ -231,9 +211,14 @@ class TransactionPass:
         )
 
 
-def _transaction_bounds(
-    events: np.ndarray, marks: NDArray[np.uint8], inside: NDArray[np.uint8], begins_inside: bool
+def _bounds(
+    events: np.ndarray,
+    marks: NDArray[np.uint8],
+    inside: NDArray[np.uint8],
+    begins_inside: bool,
+    error: CdcError | None,
 ) -> TransactionBounds:
+    marks, inside = marks[: len(events)], inside[: len(events)]
     return TransactionBounds(
         events=events,
         marks=marks,
@@ -242,4 +227,5 @@ def _transaction_bounds(
         statements=(events["role"] == Role.STATEMENT).nonzero()[0],
         boundaries=(inside == 0).nonzero()[0] + 1,
         begins_inside=begins_inside,
+        error=error,
     )

@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
@@ -38,7 +38,7 @@ from cdc_pipeline.position.cursor import (
     TargetState,
     cursor_text,
 )
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import GtidSet, MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.same_log import check_same_log
 from cdc_pipeline.position.start.start import resolve_start
@@ -249,7 +249,7 @@ def _renumbered(old: CursorState, source: Source) -> str:
     if not old.identity.same_server(identity):
         return f"the source is another server: {identity} in place of {old.identity}"
     try:
-        check_same_log(source, old.position, pipeline_name=old.source)
+        check_same_log(source, old.position)
         source.validate_position(old.position)
     except JournalMissingError:
         return ""  # purged: an older journal of the same numbering
@@ -262,14 +262,13 @@ def _move(old: CursorState, position: Position) -> _Move:
     if not (old.gtid_set and position.gtid_set):  # a source may have begun or ceased to use GTIDs
         order = old.position.order
         return _Move(is_back=position.order < order, is_forward=position.order > order)
-    # Any: both sets are of the cursor's flavor, which types cannot express.
-    before: Any = parse_gtid_set(old.gtid_set, old.flavor)
-    after: Any = parse_gtid_set(position.gtid_set, old.flavor)
+    before = parse_gtid_set(old.gtid_set, old.flavor)
+    after = parse_gtid_set(position.gtid_set, old.flavor)
     again, gap = before.subtract(after), after.subtract(before)
     return _Move(bool(again), bool(gap), again=_counted(again, after), gap=_counted(gap, before))
 
 
-def _counted(transactions: Any, before: Any) -> str:
+def _counted(transactions: GtidSet, before: GtidSet) -> str:
     """A GTID position of MariaDB names the last of each domain and not how many."""
     if not transactions:
         return ""

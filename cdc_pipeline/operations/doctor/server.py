@@ -136,7 +136,7 @@ def _server_id(context: Context) -> Iterator[Verdict]:
 
 def _replica_id(context: Context) -> Iterator[Verdict]:
     live = context.live
-    check_replica_id(live.server, live.replica, pipeline_name=context.config.name)
+    check_replica_id(live.server, live.replica)
     yield ok(f"replica server id {live.replica.server_id} is free, or used by our own reader")
 
 

@@ -39,7 +39,7 @@ class MariadbGtidSet:
     last: Mapping[tuple[int, int], int] = field(default_factory=dict)
     is_state: bool = False
 
-    def contains(self, other: MariadbGtidSet) -> bool:
+    def contains(self, other: object) -> bool:
         """Whether every GTID of `other` is at or before this set's last one.
 
         A state covers only the servers that it names; a position covers every server of its
@@ -51,18 +51,19 @@ class MariadbGtidSet:
             for (domain, server), number in theirs.last.items()
         )
 
-    def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
+    def union(self, other: object) -> MariadbGtidSet:
         """`other` was executed later: its GTID of each domain, or the higher one of each server if
         either set is a state.
         """
-        is_state = self.is_state or same_kind(MariadbGtidSet, other, "mariadb").is_state
+        theirs = same_kind(MariadbGtidSet, other, "mariadb")
+        is_state = self.is_state or theirs.is_state
         merged = dict(self.last)
-        for key, number in other.last.items():
+        for key, number in theirs.last.items():
             before = merged.pop(key, 0)
             merged[key] = max(number, before) if is_state else number
         return MariadbGtidSet(merged if is_state else _positions(merged), is_state)
 
-    def subtract(self, other: MariadbGtidSet) -> MariadbGtidSet:
+    def subtract(self, other: object) -> MariadbGtidSet:
         theirs = same_kind(MariadbGtidSet, other, "mariadb")
         left = {key: n for key, n in self.last.items() if not theirs._reaches(*key, n)}
         return MariadbGtidSet(left, self.is_state)
@@ -90,9 +91,9 @@ class MariadbGtidSet:
         by_number = dict(sorted(self.last.items(), key=lambda entry: entry[1]))
         return MariadbGtidSet(_positions(by_number))
 
-    def within(self, other: MariadbGtidSet) -> MariadbGtidSet:
+    def within(self, other: object) -> MariadbGtidSet:
         """Without the domains that `other` does not have."""
-        domains = {domain for domain, _ in other.last}
+        domains = {domain for domain, _ in same_kind(MariadbGtidSet, other, "mariadb").last}
         return MariadbGtidSet(
             {k: n for k, n in self.last.items() if k[0] in domains}, self.is_state
         )

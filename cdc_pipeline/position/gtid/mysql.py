@@ -42,16 +42,16 @@ class MysqlGtidSet:
 
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
-    def contains(self, other: MysqlGtidSet) -> bool:
+    def contains(self, other: object) -> bool:
         return not same_kind(MysqlGtidSet, other, "mysql").subtract(self)
 
-    def union(self, other: MysqlGtidSet) -> MysqlGtidSet:
+    def union(self, other: object) -> MysqlGtidSet:
         merged = dict(self.intervals)
         for key, added in same_kind(MysqlGtidSet, other, "mysql").intervals.items():
             merged[key] = _merge(np.concatenate([merged[key], added])) if key in merged else added
         return MysqlGtidSet(merged)
 
-    def subtract(self, other: MysqlGtidSet) -> MysqlGtidSet:
+    def subtract(self, other: object) -> MysqlGtidSet:
         left: dict[str, Intervals] = {}
         theirs = same_kind(MysqlGtidSet, other, "mysql").intervals
         for key, own in self.intervals.items():

@@ -44,6 +44,10 @@ class Log(Protocol):
     def is_archive(self) -> bool:
         """Whether all is read from files: no server knows the tables or skips transactions."""
 
+    @property
+    def begin_again(self) -> str:
+        """The commands that bring the lake up to date after this log was replaced."""
+
     def journals(self, *, since: Position | None = None) -> list[JournalInfo]:
         """All that can be read, oldest first; those before `since` may be left out."""
 

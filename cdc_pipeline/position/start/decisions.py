@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 from cdc_pipeline.clock import microseconds_of, time_of
 from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
@@ -37,7 +36,7 @@ from cdc_pipeline.errors import (
     ServerChangedError,
     SourceIdentityError,
 )
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set, parse_mariadb
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import (
     SECOND_US,
@@ -55,7 +54,6 @@ from cdc_pipeline.position.start.lookup import (
     with_created,
 )
 from cdc_pipeline.position.start.same_log import (
-    begin_again,
     check_last_transaction,
     check_same_log,
     other_log,
@@ -145,7 +143,7 @@ def stay(context: StartContext) -> StartDecision:
     if position.gtid_set and not context.uses_gtids:
         position = position.by_offset
         notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
-    check_same_log(source, position, pipeline_name=cursor.source)
+    check_same_log(source, position)
     if by_offset:
         source.validate_position(position.by_offset)
     else:
@@ -167,7 +165,7 @@ def _is_followed(source: Log, position: Position) -> bool:
 def complete_cursor(context: StartContext) -> StartDecision:
     source, wanted = context.source, context.cursor.position.by_offset
     _check_not_ahead(context)
-    check_same_log(source, wanted, pipeline_name=context.cursor.source)
+    check_same_log(source, wanted)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
     return _from_cursor(context, position, notes)
@@ -177,7 +175,7 @@ def by_set_after_purge(context: StartContext) -> StartDecision:
     _check_not_ahead(context)
     position = _without_deleted_domains(context)
     context.source.validate_position(position)
-    check_last_transaction(context.source, position, pipeline_name=context.cursor.source)
+    check_last_transaction(context.source, position)
     _check_nothing_is_passed_over(context.source, position.gtid_set, position)
     return _from_cursor(context, position, by_offset=False)
 
@@ -185,10 +183,9 @@ def by_set_after_purge(context: StartContext) -> StartDecision:
 def _without_deleted_domains(context: StartContext) -> Position:
     """The cursor's; FLUSH BINARY LOGS DELETE_DOMAIN_ID has taken a domain out of its own log."""
     position = context.cursor.position
-    own: Any = parse_gtid_set(position.gtid_set, context.identity.flavor)
-    if not isinstance(own, MariadbGtidSet):
+    if context.identity.flavor == "mysql":
         return position
-    end: Any = parse_gtid_set(context.end.gtid_set, "mariadb")
+    own, end = parse_mariadb(position.gtid_set), parse_mariadb(context.end.gtid_set)
     return replace(position, gtid_set=str(own.within(end)))
 
 
@@ -220,10 +217,9 @@ def fail_over(context: StartContext) -> StartDecision:
             cursor.position,
             expected=f"a log in which everything after {cursor.gtid_set} follows it",
             got=str(error.got or error.what),
-            pipeline_name=cursor.source,
         ) from None
     position = replace(position, last_transaction=cursor.last_transaction)
-    check_last_transaction(source, position, pipeline_name=cursor.source)
+    check_last_transaction(source, position)
     return StartDecision(
         position,
         (
@@ -299,8 +295,7 @@ def refuse(context: StartContext) -> StartDecision:
         expected=_name_of(cursor.identity),
         got=_name_of(context.identity),
         next_step="connect to the server of the cursor again, or name both servers in "
-        "source.host and source.standby; "
-        + begin_again(cursor.source, is_archive=context.source.is_archive),
+        "source.host and source.standby; " + context.source.begin_again,
     )
 
 
@@ -311,7 +306,7 @@ def _check_not_ahead(context: StartContext) -> None:
     missing = ""
     # MariaDB's numbers need not grow, and its sets are compared with the log's state.
     if position.gtid_set and end.gtid_set and identity.flavor == "mysql":
-        own: Any = parse_gtid_set(position.gtid_set, identity.flavor)
+        own = parse_gtid_set(position.gtid_set, identity.flavor)
         missing = str(own.subtract(parse_gtid_set(end.gtid_set, identity.flavor)))
     if position.order <= end.order and not missing:
         return
@@ -322,8 +317,7 @@ def _check_not_ahead(context: StartContext) -> None:
         expected=f"a log that ends at {position} or later"
         + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
-        next_step="wait if this is a lagging replica; "
-        + begin_again(cursor.source, is_archive=context.source.is_archive),
+        next_step="wait if this is a lagging replica; " + context.source.begin_again,
     )
 
 
@@ -417,7 +411,7 @@ def _check_reaches_back(context: StartContext, last_us: int) -> None:
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
             next_step="read the gap from the old server or an archive of it; without them, "
-            + begin_again(context.cursor.source),
+            + context.source.begin_again,
         )
 
 

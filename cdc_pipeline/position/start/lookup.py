@@ -34,7 +34,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def journals_before(source: Log, journals: Sequence[str], gtid_set: str) -> int:
     The set at a journal's head only grows from journal to journal, so a few heads are read.
     """
     flavor = source.identity.flavor
-    wanted: Any = parse_gtid_set(gtid_set, flavor)
+    wanted = parse_gtid_set(gtid_set, flavor)
 
     def has_all(journal: str) -> bool:
         return not wanted.subtract(parse_gtid_set(head_set(source, journal), flavor))
@@ -177,8 +177,7 @@ def journals_within(source: Log, journals: Sequence[str], gtid_set: str) -> int:
     wanted = parse_gtid_set(gtid_set, flavor)
 
     def has_others(journal: str) -> bool:
-        preceding: Any = parse_gtid_set(head_set(source, journal), flavor)
-        return bool(preceding.subtract(wanted))
+        return bool(parse_gtid_set(head_set(source, journal), flavor).subtract(wanted))
 
     return bisect_left(journals, True, key=has_others)
 
@@ -316,20 +315,20 @@ def locate_gtid_set(
     from cdc_pipeline.binlog.events import gtid
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 
-    skip: Any = parse_gtid_set(wanted, flavor)
-    known: Any = parse_gtid_set(earliest.gtid_set, flavor)
+    skip = parse_gtid_set(wanted, flavor)
+    known = parse_gtid_set(earliest.gtid_set, flavor)
     grouping = TransactionPass()
     start: Position | None = None
     for chunk in chunks:
         starts = grouping.apply(chunk).starts
-        whole: Any = executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor=flavor)
+        whole = executed_set(gtid.executed(chunk, 0, len(chunk.events)), flavor=flavor)
         if start is None and skip.contains(whole):
             known = known.union(whole)
             continue
         # Examine single transactions only in a chunk that has both kinds.
         is_mixed = start is None or bool(whole.subtract(whole.subtract(skip)))
         for row in starts.tolist() if is_mixed else ():
-            one: Any = executed_set(gtid.executed(chunk, row, row + 1), flavor=flavor)
+            one = executed_set(gtid.executed(chunk, row, row + 1), flavor=flavor)
             if not one:
                 continue
             if not skip.contains(one):

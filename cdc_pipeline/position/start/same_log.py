@@ -103,13 +103,13 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
     return None
 
 
-def check_same_log(source: Log, position: Position, *, pipeline_name: str) -> None:
+def check_same_log(source: Log, position: Position) -> None:
     """JournalMissingError: the journal is listed, and its file is gone; SourceIdentityError: it is
     shorter, was created at another time, or has another event there, or the log was renumbered;
     ServerUnreachableError, MissingGrantError.
     """
     sizes = {info.journal: info.size_bytes for info in source.journals(since=position)}
-    another = partial(other_log, source, position, pipeline_name=pipeline_name)
+    another = partial(other_log, source, position)
     if sizes and not may_follow(newest := list(sizes)[-1], position.journal):
         raise another(expected=f"{position.journal}, or a journal after it", got=f"up to {newest}")
     if position.journal not in sizes:
@@ -160,9 +160,7 @@ def _described(event: LoggedEvent) -> str:
     return f"events of {event.size_bytes} bytes at {event.offset} with CRC32 {event.crc32:08x}"
 
 
-def other_log(
-    source: Log, position: Position, *, expected: str, got: str, pipeline_name: str
-) -> SourceIdentityError:
+def other_log(source: Log, position: Position, *, expected: str, got: str) -> SourceIdentityError:
     return SourceIdentityError(
         f"the log of {source.identity} is not the one that the cursor came from: the server was "
         "restored to an earlier state, or its log was reset; the lake may have changes that "
@@ -170,12 +168,12 @@ def other_log(
         at=position,
         expected=expected,
         got=got,
-        next_step=begin_again(pipeline_name, is_archive=source.is_archive),
+        next_step=source.begin_again,
     )
 
 
 def begin_again(pipeline_name: str = "", *, is_archive: bool = False) -> str:
-    """The commands that bring a lake up to date after its source's log was replaced."""
+    """See `Log`."""
     # A second connection of a run has a name of its own below the pipeline's.
     name = pipeline_name.partition("/")[0] or "SOURCE"
     if is_archive:  # it has no tables to read
@@ -231,7 +229,7 @@ def last_gtid(piece: EventSlice) -> str:
     return _gtid(piece.chunk, piece.first + int(rows[-1])) if len(rows) else ""
 
 
-def check_last_transaction(source: Log, position: Position, *, pipeline_name: str = "") -> None:
+def check_last_transaction(source: Log, position: Position) -> None:
     """SourceIdentityError: the last GTID was committed at another time. `source` has executed all
     of the position's set.
     """
@@ -250,7 +248,6 @@ def check_last_transaction(source: Log, position: Position, *, pipeline_name: st
         position,
         expected=f"{known.gtid} committed at {known.committed_us / 1e6:.6f} (seconds since 1970)",
         got=f"{logged.gtid} committed at {logged.committed_us / 1e6:.6f}, in {journal}",
-        pipeline_name=pipeline_name,
     )
 
 

@@ -84,7 +84,7 @@ class Reader(threading.Thread):
 
     def result(self) -> ReadResult:
         """After it has ended."""
-        return ReadResult(len(self._buffer.dropped), self.limit_reached)
+        return ReadResult(self._buffer.transactions.abandoned, self.limit_reached)
 
     @property
     def bytes_expected(self) -> int:

@@ -27,7 +27,7 @@ from datetime import datetime
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,8 +48,7 @@ from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.sink.delta.table_log import SOURCE_PROPERTY, read_table_log
 
 if TYPE_CHECKING:
-    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
-    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+    from cdc_pipeline.position.gtid.sets import GtidSet
     from cdc_pipeline.sink.delta.replay import TableState
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
@@ -99,7 +98,7 @@ class CutSummary(BaseModel):
 
 # What a reader may request: a cut or its number, a moment with its zone, a GTID set, or one of
 # these as text; a bookmark.
-AsOf: TypeAlias = "Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None"
+AsOf: TypeAlias = "Cut | CutSummary | int | datetime | GtidSet | str | None"
 
 
 def bookmark_of(cut: Cut) -> str:
@@ -242,10 +241,9 @@ def _find(paths: LakePaths, numbers: Sequence[int], as_of: AsOf) -> Cut:
     if isinstance(as_of, datetime):
         return _at_time(paths, numbers, _with_zone(as_of))
     # Imported late: GTID sets need numpy, and most commands that read cuts compare none.
-    from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
-    from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+    from cdc_pipeline.position.gtid.sets import GtidSet
 
-    if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
+    if isinstance(as_of, str | GtidSet):
         return _at_gtid_set(paths, numbers, str(as_of))
     raise _bad_as_of(as_of)
 
@@ -285,7 +283,7 @@ def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
     from cdc_pipeline.position.gtid.sets import parse_gtid_set
 
     read = _reader(paths)
-    asked: Any = None
+    asked: GtidSet | None = None
 
     def holds(cut: Cut) -> bool:
         nonlocal asked
@@ -298,8 +296,7 @@ def _at_gtid_set(paths: LakePaths, numbers: Sequence[int], text: str) -> Cut:
                 raise _bad_as_of(f"{text}: {error.what}") from None
             if not asked:
                 raise _bad_as_of(text)
-        executed: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
-        return bool(executed.contains(asked))
+        return parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor).contains(asked)
 
     matching_cut = first_cut(numbers, read, holds)
     if matching_cut < len(numbers):

@@ -36,7 +36,6 @@ from cdc_pipeline.source.archive.files import (
     JournalHead,
     boundary_at_or_after,
     is_journal,
-    journal_files,
     journal_names,
     misplaced,
     read_head,
@@ -44,8 +43,6 @@ from cdc_pipeline.source.archive.files import (
 )
 from cdc_pipeline.source.protocol import ArchivedPart, Source
 from cdc_pipeline.text.table_names import NameRule
-
-__all__ = ["ArchiveSource", "journal_files", "read_journal"]
 
 
 class ArchiveSource(Source):
@@ -60,8 +57,10 @@ class ArchiveSource(Source):
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
         names: NameRule = NameRule.AS_GIVEN,
+        pipeline_name: str = "",
     ) -> None:
         self.directory = directory
+        self._pipeline_name = pipeline_name
         self._names_rule = names
         self._unpacked_bytes_max = unpacked_bytes_max
         self._chunk_bytes = chunk_bytes
@@ -88,6 +87,10 @@ class ArchiveSource(Source):
     @property
     def is_archive(self) -> bool:
         return True
+
+    @property
+    def begin_again(self) -> str:
+        return begin_again(self._pipeline_name, is_archive=True)
 
     def journal_created_s(self, journal: str) -> int:
         return self._head(self._file(journal)).journal_format.created_s
@@ -141,8 +144,7 @@ class ArchiveSource(Source):
                 at=(position.journal, None),
                 expected=f"created at {position.journal_created_s} (seconds since 1970)",
                 got=f"created at {head.journal_format.created_s}",
-                next_step="point source.directory to the right archive; "
-                + begin_again(is_archive=True),
+                next_step="point source.directory to the right archive; " + self.begin_again,
             )
         size_bytes, at = file.stat().st_size, (position.journal, position.offset)
         if position.offset > size_bytes:
@@ -231,7 +233,7 @@ class ArchiveSource(Source):
             expected=f"{journal} in {self.directory}",
             got=f"{len(there)} journals, {min(there)} to {max(there)}",
             next_step="copy it into the archive directory; if it is lost, a lake cannot pass this "
-            f"gap: {begin_again(is_archive=True)}",
+            f"gap: {self.begin_again}",
         )
 
     def _head(self, file: Path) -> JournalHead:
@@ -265,17 +267,16 @@ def scan(
     failure: CdcError | None = None
     try:
         for chunk in read_journal(file, unpacked_bytes_max=unpacked_bytes_max):
-            grouped = transactions.step(chunk)
-            boundaries = grouped.bounds.boundaries
-            whole = int(boundaries[-1]) if len(boundaries) else 0
+            bounds = transactions.step(chunk)
+            whole = int(bounds.boundaries[-1]) if len(bounds.boundaries) else 0
             if whole:
                 numbers = gtid.executed(chunk, 0, whole)
                 executed = executed_set(*opened, numbers, flavor=flavor, after=executed)
                 opened = []
                 end = place_of(chunk, whole - 1, "next_offset")
-            opened.append(gtid.executed(chunk, whole, grouped.rows))
-            if grouped.error is not None:
-                raise grouped.error
+            opened.append(gtid.executed(chunk, whole, len(bounds.events)))
+            if bounds.error is not None:
+                raise bounds.error
     except CdcError as error:
         failure = error
     return JournalScan(replace(end, gtid_set=str(executed)), failure)

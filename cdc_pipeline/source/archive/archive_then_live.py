@@ -31,17 +31,16 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cdc_pipeline.binlog.chunk import Chunks
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import GtidSet, MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import FIRST_OFFSET, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
 from cdc_pipeline.position.start.lookup import locate_gtid_set
-from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.archive.archive import ArchiveSource, preceding_set, scan
 from cdc_pipeline.source.archive.files import JournalHead, journal_names, read_head
 from cdc_pipeline.source.kept_journals import KeptJournal, KeptJournals, place_named
@@ -58,11 +57,11 @@ class _Archive:
     """The archive's journals. `base`: of their names on the server."""
 
     def __init__(
-        self, config: LiveSourceConfig, identity: ServerIdentity, *, base: str, pipeline_name: str
+        self, config: LiveSourceConfig, identity: ServerIdentity, *, base: str, begin_again: str
     ) -> None:
         directory, keep = config.archive_directory, config.keep_journals
         self._directory, self._base = directory, base
-        self.begin_again = begin_again(pipeline_name)
+        self.begin_again = begin_again
         self.setting = "source.keep_journals" if directory is None else "source.archive_directory"
         if directory is not None:
             self._kept, self.is_in_place = KeptJournals(directory), True
@@ -188,7 +187,7 @@ class ArchiveThenLive(LiveSource):
     @cached_property
     def _archive(self) -> _Archive:
         base = self.server.journals()[-1].journal.rpartition(".")[0]
-        return _Archive(self.config, self.identity, base=base, pipeline_name=self.pipeline_name)
+        return _Archive(self.config, self.identity, base=base, begin_again=self.server.begin_again)
 
     @cached_property
     def _files(self) -> ArchiveSource:
@@ -335,10 +334,10 @@ class ArchiveThenLive(LiveSource):
             + self._archive.begin_again,
         )
 
-    def _preceding(self, number: int) -> Any:
+    def _preceding(self, number: int) -> GtidSet:
         return self._set(preceding_set(self._archive.head(number)))
 
-    def _listed(self, number: int) -> Any:
+    def _listed(self, number: int) -> GtidSet:
         return self._set(self._archive.head(number).previous_set or "")
 
     def _locate(self, gtid_set: str, number: int) -> Position:
@@ -395,8 +394,7 @@ class ArchiveThenLive(LiveSource):
             lost = before.subtract(preceding)
             # A domain may have been deleted from the log; where none is left, the log was reset.
             if isinstance(lost, MariadbGtidSet) and preceding:
-                domains = {domain for domain, _ in preceding.last}
-                lost = {domain for domain, _ in lost.last} & domains
+                lost = lost.within(preceding)
             if lost:
                 raise self._other_log(
                     self._archive.name(number),
@@ -418,7 +416,7 @@ class ArchiveThenLive(LiveSource):
                     expected=f"at least {copy.size_bytes} bytes, as in {self._archive.where}",
                     got=f"{info.size_bytes} bytes",
                     next_step=f"remove the copies of {info.journal} and later journals from "
-                    f"the archive; if changes from them were applied, {begin_again()}",
+                    f"the archive; if changes from them were applied, {self.server.begin_again}",
                 )
 
     def _check_sets(self, last: int, oldest: Position) -> None:
@@ -438,7 +436,7 @@ class ArchiveThenLive(LiveSource):
                 got=f"not in the archive: {missing or 'nothing'}; unknown to the server: "
                 f"{unknown or 'nothing'}",
                 next_step=f"copy the whole {file.name} into {self._archive.where}; if the server's "
-                f"log was reset, {begin_again()}",
+                f"log was reset, {self.server.begin_again}",
             )
 
     def _check_server(self, number: int) -> None:
@@ -468,9 +466,8 @@ class ArchiveThenLive(LiveSource):
             expected=expected,
             got=got,
             next_step=f"put copies of this server's journals into {self._archive.where}; if its "
-            f"log was reset, {begin_again()}",
+            f"log was reset, {self.server.begin_again}",
         )
 
-    def _set(self, text: str) -> Any:
-        # Any: all sets of one source are of its flavor, which types cannot express.
+    def _set(self, text: str) -> GtidSet:
         return parse_gtid_set(text, self.identity.flavor)

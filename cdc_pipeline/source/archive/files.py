@@ -250,7 +250,6 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
             at=(journal, offset),
             expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes",
             got=f"{header.event_length} bytes",
-            next_step="copy the journal again from its server",
         )
     event = start
     if header is not None:  # a damaged length must not allocate memory that the file cannot fill
@@ -262,7 +261,6 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
             at=(journal, offset),
             expected="a complete event",
             got=f"{len(event)} bytes",
-            next_step="copy the journal again; everything before this offset is intact",
         )
     return header, event
 
@@ -278,11 +276,7 @@ def boundary_at_or_after(file: Path, target: int) -> int:
             if reached == offset:
                 if len(block) < HEADER_BYTES:
                     return offset + max(1, len(block))  # a torn header: no boundary in it
-                raise DamagedJournalError(
-                    "an event's length is impossible",
-                    at=(file.name, offset),
-                    next_step="copy the journal again from its server",
-                )
+                raise DamagedJournalError("an event's length is impossible", at=(file.name, offset))
             offset = reached
     return offset
 

@@ -35,11 +35,10 @@ from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl.ddl import parse_logged
 from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.history.apply_ddl import TOUCHING
-from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.live.answers import AnswerRow
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
-from cdc_pipeline.text.table_names import split_table_name
+from cdc_pipeline.text.table_names import quoted, quoted_table, split_table_name
 
 _READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
@@ -154,47 +153,41 @@ def placed_catalog(
     the log raises: SourceError, BinlogError; the server refuses to return its catalog.
     """
     with server.no_refusal():
-        return _placed_catalog(server, source, captured, since=since)
-
-
-def _placed_catalog(
-    server: ServerConnection,
-    source: Source,
-    captured: Callable[[str, str], bool],
-    *,
-    since: Position,
-) -> PlacedCatalog:
-    server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
-    seen: dict[tuple[str, str], tuple[str, int]] = {}
-    at = since
-    for _ in range(_READS_MAX):
-        _wait_for_ddl(server, seen)
-        server_catalog = read_catalog(server, captured)
-        if server.flavor == "mariadb":
-            _wait_for_ddl(server, server_catalog.tables)
-        end = server.end_position()
-        statements = logged_statements(source, at, end, is_mariadb=server.flavor == "mariadb")
-        met = _last_ddl(statements, captured)
-        at = end
-        for table in met if _ALL not in met else [*met, *server_catalog.tables]:
-            seen[table] = max(
-                (met[name] for name in (table, _ALL) if name in met),
-                key=lambda at: Position(*at).order,
-            )
-        if not met:
-            break
-    certain = {
-        table: facts
-        for table, facts in server_catalog.tables.items()
-        if table not in met and _ALL not in met
-    }
-    databases = {
-        name: charset for name, charset in server_catalog.databases.items() if (name, "") not in met
-    }
-    generated = {
-        table: columns for table, columns in server_catalog.generated.items() if table in certain
-    }
-    return PlacedCatalog(Catalog(certain, databases, generated, server_catalog.comments), seen)
+        server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
+        seen: dict[tuple[str, str], tuple[str, int]] = {}
+        at = since
+        for _ in range(_READS_MAX):
+            _wait_for_ddl(server, seen)
+            server_catalog = read_catalog(server, captured)
+            if server.flavor == "mariadb":
+                _wait_for_ddl(server, server_catalog.tables)
+            end = server.end_position()
+            statements = logged_statements(source, at, end, is_mariadb=server.flavor == "mariadb")
+            met = _last_ddl(statements, captured)
+            at = end
+            for table in met if _ALL not in met else [*met, *server_catalog.tables]:
+                seen[table] = max(
+                    (met[name] for name in (table, _ALL) if name in met),
+                    key=lambda at: Position(*at).order,
+                )
+            if not met:
+                break
+        certain = {
+            table: facts
+            for table, facts in server_catalog.tables.items()
+            if table not in met and _ALL not in met
+        }
+        databases = {
+            name: charset
+            for name, charset in server_catalog.databases.items()
+            if (name, "") not in met
+        }
+        generated = {
+            table: columns
+            for table, columns in server_catalog.generated.items()
+            if table in certain
+        }
+        return PlacedCatalog(Catalog(certain, databases, generated, server_catalog.comments), seen)
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
@@ -204,7 +197,7 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
             # Gone, renamed, or no SELECT on it: then the catalog shows that too. Or its DDL still
             # runs.
             with contextlib.suppress(StatementError):
-                server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
+                server.query(f"SELECT 1 FROM {quoted(database)}.{quoted(table)} LIMIT 0")  # noqa: S608
 
 
 def logged_statements(
@@ -225,7 +218,6 @@ def _last_ddl(
     statements: Iterable[tuple[Query, Statement, tuple[str, int]]],
     captured: Callable[[str, str], bool],
 ) -> dict[tuple[str, str], tuple[str, int]]:
-    """The place of each captured table's last DDL."""
     last: dict[tuple[str, str], tuple[str, int]] = {}
     for _, statement, place in statements:
         if statement.kind in (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE):

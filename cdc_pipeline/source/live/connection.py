@@ -43,6 +43,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.schema.catalog import TABLE_TYPES
 from cdc_pipeline.schema.ddl.session import canonical_xid
 from cdc_pipeline.source.live import login, server_errors, session
@@ -74,28 +75,6 @@ _TABLE_NAMES: Final = {"table_schema", "table_name"}
 _ENCRYPTION_HEADER_BYTES: Final = 512
 
 
-def _connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
-    """The arguments of every connection that pymysql makes.
-
-    The password is bytes: pymysql would encode text as latin1. `LoginPlugins` decides which
-    servers may see it.
-    """
-    return {
-        "host": config.host,
-        "port": config.port,
-        "user": config.user,
-        "password": login.password(config),
-        "charset": "utf8mb4",
-        "connect_timeout": config.connect_timeout_s,
-        "read_timeout": config.read_timeout_s,
-        "write_timeout": config.read_timeout_s,
-        "autocommit": True,
-        "program_name": "cdc_pipeline",
-        "auth_plugin_map": login.LoginPlugins(),
-        **login.tls_arguments(config.tls),
-    }
-
-
 def open_connection(
     config: LiveSourceConfig,
     kind: type[BoundedConnection] = BoundedConnection,
@@ -109,14 +88,23 @@ def open_connection(
         ServerAnswerError: what it says is not the protocol.
         SourceError: it refuses the session.
     """
-    while_connecting = {
+    arguments = {
+        "host": config.host,
+        "port": config.port,
+        "user": config.user,
+        # Bytes: pymysql would encode text as latin1. `LoginPlugins` decides which servers see it.
+        "password": login.password(config),
+        "charset": "utf8mb4",
+        "connect_timeout": config.connect_timeout_s,
+        "autocommit": True,
+        "program_name": "cdc_pipeline",
+        "auth_plugin_map": login.LoginPlugins(),
+        **login.tls_arguments(config.tls),
+        **more,
         "read_timeout": config.connect_timeout_s,
         "write_timeout": config.connect_timeout_s,
     }
-    connection: Any = kind(
-        answer_bytes_max=config.packet_bytes_max,
-        **{**_connection_arguments(config), **more, **while_connecting},
-    )
+    connection: Any = kind(answer_bytes_max=config.packet_bytes_max, **arguments)
     try:
         session.prepare(connection)
     except BaseException:
@@ -147,8 +135,9 @@ class ServerConnection:
     _tries = 2
     _lost_numbers = server_errors.LOST_NUMBERS
 
-    def __init__(self, config: LiveSourceConfig) -> None:
+    def __init__(self, config: LiveSourceConfig, *, pipeline_name: str = "") -> None:
         self.config = config
+        self.begin_again = begin_again(pipeline_name)
         self.address = config.address
         self._connection: BoundedConnection | None = None
         self._lock = threading.RLock()
@@ -472,9 +461,7 @@ class ServerConnection:
             if number in (server_errors.ACCESS_DENIED_PRIVILEGE, 1045):
                 return False
             if number is None or number in server_errors.LOST_NUMBERS:
-                raise server_errors.connect_error(
-                    error, address=self.address, user=self.config.user
-                ) from None
+                raise self._lost(error) from None
             raise SourceError(
                 f"{self.address} registers no readers of the log",
                 setting="source.host",

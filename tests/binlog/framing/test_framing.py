@@ -254,7 +254,7 @@ def test_a_dump_gives_the_rows_of_the_file_without_artificial_events() -> None:
         chunk, consumed = framer.feed(pending)
         assert consumed
         pending = pending[consumed:]
-        artificial += [(event.header.event_type, event.row) for event in framer.artificial]
+        artificial += [header.event_type for header in framer.artificial]
         if chunk is not None:
             chunks.append(chunk)
     expected = slow_rows(bytes(journal.data[4:]))
@@ -263,7 +263,7 @@ def test_a_dump_gives_the_rows_of_the_file_without_artificial_events() -> None:
         rows = rows_of(chunk)
         assert [{**row, "start": 0} for row in rows] == [{**row, "start": 0} for row in expected]
         assert chunk.end_offset == journal.offset
-    assert artificial == [(4, 0), (27, 11), (4, 11)]
+    assert artificial == [4, 27, 4]
 
 
 def test_a_dump_that_skips_events_jumps_forward_and_never_back() -> None:
@@ -330,4 +330,4 @@ def test_a_dump_inside_a_journal_takes_its_format_from_the_artificial_event() ->
     assert consumed == len(helper.data) + len(tail.data)
     assert chunk.journal == JOURNAL
     assert chunk.events["offset"].tolist() == [777]
-    assert [event.header.event_type for event in framer.artificial] == [4, 15]
+    assert [header.event_type for header in framer.artificial] == [4, 15]

@@ -76,15 +76,14 @@ def hashed(directory: Path, *, chunk_bytes: int = 1 << 20, twin: bool = False) -
     rolled_back = 0
     for file in journal_files(directory):
         for chunk in read_journal(file, chunk_bytes=chunk_bytes):
-            grouped = transactions.step(chunk)
-            bounds = grouped.bounds
-            found = hasher.feed(chunk, 0, grouped.rows, bounds.ends)
+            bounds = transactions.step(chunk)
+            found = hasher.feed(chunk, 0, len(bounds.events), bounds.ends)
             hashes += [(int(a), int(b)) for a, b in found.hashes]
             times += chunk.events["commit_ts_us"][found.rows].tolist()
             rolled_back += int(np.count_nonzero(chunk.events["role"] == Role.ROLLBACK))
             if twin:
                 slow.feed(chunk, set(bounds.ends.tolist()))
-            if grouped.error is not None:
+            if bounds.error is not None:
                 break
     if twin:
         assert slow.found == hashes

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
 from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.operations.inspect.annotations import StatementReader
-from cdc_pipeline.source.archive.archive import read_journal
+from cdc_pipeline.source.archive.files import read_journal
 from tests.servers import Server
 
 LONG = "INSERT INTO t VALUES (9, '" + "long " * 100 + "')"

@@ -23,8 +23,7 @@ from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, Unsupp
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.capture.progress import Progress
 from cdc_pipeline.run.capture.summary import RunSummary, whole_interval
-from cdc_pipeline.source.archive.archive import read_journal
-from cdc_pipeline.source.archive.files import read_head
+from cdc_pipeline.source.archive.files import read_head, read_journal
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.campaigns.events.replay import closed_journal
 from tests.servers import Server

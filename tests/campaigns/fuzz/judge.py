@@ -266,9 +266,9 @@ def _other_readers(file: Path, data: bytes) -> None:
                 read(chunk, 0, len(chunk.events))
             except CdcError as error:
                 check_error(error)
-        grouped = transactions.step(chunk)
-        hasher.feed(chunk, 0, grouped.rows, grouped.bounds.ends)
-        failure = failure or grouped.error
+        bounds = transactions.step(chunk)
+        hasher.feed(chunk, 0, len(bounds.events), bounds.ends)
+        failure = failure or bounds.error
     if failure is not None:
         raise failure
 

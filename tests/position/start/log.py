@@ -14,6 +14,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.gtid.sets import encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.position.start.context import JournalInfo
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.position.start.start import resolve_start
 from tests.support.event_builder import MYSQL, JournalBuilder, cut, gtid_body
 
@@ -48,6 +49,10 @@ class ListSource:
     heads_asked: list[str] = field(default_factory=list)
     oldest_listed: int = 0
     refused: type[CdcError] | None = None
+
+    @property
+    def begin_again(self) -> str:
+        return begin_again("shop", is_archive=self.is_archive)
 
     @property
     def uses_gtids(self) -> bool:

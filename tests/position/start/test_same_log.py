@@ -256,6 +256,7 @@ class StateOnly:
 
     flavor = "mariadb"
     address = "db2:3306"
+    begin_again = ""
 
     def __init__(self, state: str, began_after: str = "") -> None:
         self._values = {"gtid_binlog_state": state, "gtid_slave_pos": began_after}

@@ -61,9 +61,7 @@ def test_the_head_of_a_packed_journal_is_read_once(
     # Enough; in the middle of the format description; right behind it, before the set; in the set.
     for first_bytes in (64 << 10, 100, 126, 140):
         monkeypatch.setattr(module, "_HEAD_BYTES", first_bytes)
-        with closing(
-            module._Archive(config, identity, base="binlog", pipeline_name="shop")
-        ) as archive:
+        with closing(module._Archive(config, identity, base="binlog", begin_again="")) as archive:
             assert [archive.head(1) for _ in range(2)] == [expected] * 2
         assert read == ([first_bytes] if first_bytes > 1000 else [first_bytes, 4 << 20])
         read.clear()

@@ -14,6 +14,7 @@ import pytest
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ReplicaIdError, StatementError
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.same_log import begin_again
 from cdc_pipeline.source.live import server_errors
 from cdc_pipeline.source.live.connection import ServerConnection
 
@@ -110,6 +111,6 @@ def test_another_reader_with_our_id_by_the_words_of_each_release(said: str) -> N
 def test_the_ways_out_of_a_purge_name_the_pipeline_whose_second_connection_met_it() -> None:
     error = server_errors.stream_error(
         1236, "Could not find first log file name", at=Position("b.000001"), address="db:3306",
-        pipeline_name="shop/programs",
+        begin_again=begin_again("shop/programs"),
     )  # fmt: skip
     assert "`cdc-pipeline cursor set shop --from latest`" in str(error.next_step)

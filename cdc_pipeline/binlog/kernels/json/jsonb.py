@@ -35,11 +35,8 @@ from cdc_pipeline.binlog.kernels.json.jsonb_scalars import (
 )
 from cdc_pipeline.binlog.kernels.memory import byte_at, prefetch, unsigned_at
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
-from cdc_pipeline.binlog.kernels.text.shortest import powers_of_ten
 from cdc_pipeline.binlog.native.arrays import Bytes, Int32s, Int64s, Words
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
-
-__all__ = ["gather_json", "powers_of_ten"]
 
 _NULL = np.frombuffer(b"null", np.uint8)
 TEXT_BYTES_PER_BYTE: Final = 6

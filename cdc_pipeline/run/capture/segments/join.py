@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.lake.records import BatchRecord, Interval, RecordedTarget
@@ -37,7 +37,7 @@ def joined(
     parts = [result.part for result in results]
     start, number = before.position, before.batch_number + 1
     states = _states(parts)
-    executed: Any = parse_gtid_set(before.gtid_set, before.flavor)
+    executed = parse_gtid_set(before.gtid_set, before.flavor)
     by_target: dict[str, list[RecordedTarget]] = {}
     for part in parts:
         executed = executed.union(parse_gtid_set(part.cursor_after.gtid_set, before.flavor))

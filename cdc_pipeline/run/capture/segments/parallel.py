@@ -57,7 +57,7 @@ from cdc_pipeline.run.plan.resolved_run import ResolvedRun, bytes_between
 from cdc_pipeline.run.plan.server_switch import history_writer
 from cdc_pipeline.run.publish import start_metadata
 from cdc_pipeline.run.report import ParallelReport
-from cdc_pipeline.source.archive.archive import journal_files
+from cdc_pipeline.source.archive.files import journal_files
 from cdc_pipeline.source.protocol import ArchivedPart, Source
 
 _REASONS_KEPT: Final = 20
