@@ -146,7 +146,10 @@ def cli(
     ctx.obj = Settings(
         jobs_directory=jobs_directory, debug=debug, cursor=cursor, quiet=quiet, no_color=no_color
     )
-    _show_log()
+    log = logging.getLogger("cdc_pipeline")
+    if not any(isinstance(one, _ToStandardError) for one in log.handlers):
+        log.addHandler(_ToStandardError())
+        log.setLevel(logging.INFO)  # a level for people
     projects = Path(os.path.abspath(jobs_directory)).parent, Path.cwd()
     homes = [home for home in (project / "dagster_home" for project in projects) if home.is_dir()]
     if not os.environ.get("DAGSTER_HOME") and homes:
@@ -159,14 +162,6 @@ class _ToStandardError(logging.Handler):
 
         if record.levelno >= logging.WARNING or not current_settings().quiet:
             show_log_line(record.getMessage())
-
-
-def _show_log() -> None:
-    """Level INFO is for people."""
-    log = logging.getLogger("cdc_pipeline")
-    if not any(isinstance(one, _ToStandardError) for one in log.handlers):
-        log.addHandler(_ToStandardError())
-        log.setLevel(logging.INFO)
 
 
 def run() -> None:

@@ -171,12 +171,7 @@ def _change(
         if not settings.as_json:
             _show_change(change)
         if kind == "set" or change.direction == "back":
-            confirm(
-                settings,
-                "Move the cursor?",
-                refusal=f"moving the cursor of {change.source} needs confirmation",
-                yes=yes,
-            )
+            confirm(settings, f"the cursor of {change.source}", "move", yes=yes)
 
         def applied(run: OperationRun) -> str:
             work(run["cursors"], change, run["run_id"])

@@ -146,13 +146,7 @@ def _settle(
     entries = entries_of(config, tables=tables, ids=ids)
     settled = SettleResult()
     if entries:
-        rows = count_of(len(entries), "row")
-        confirm(
-            settings,
-            f"{rows} will be {what}. Continue?",
-            refusal=f"{rows} would be {what}, which needs confirmation",
-            yes=yes,
-        )
+        confirm(settings, count_of(len(entries), "row"), f"be {what}", yes=yes)
 
         def work(run: OperationRun) -> SettleResult:
             return settle(

@@ -46,13 +46,8 @@ def command(
     from cdc_pipeline.run.wiring import build_sink
 
     chosen = named_targets(config, build_sink(config).last_cut(), tables)
-    names = ", ".join(sorted(chosen))
-    confirm(
-        settings,
-        f"{names} will count as wrong until a new snapshot replaces the rows. Continue?",
-        refusal=f"{names} would be marked as wrong, which needs confirmation",
-        yes=yes,
-    )
+    happens = "count as wrong until a new snapshot replaces the rows"
+    confirm(settings, ", ".join(sorted(chosen)), happens, yes=yes)
 
     def work(run: OperationRun) -> ResetReport:
         cursors, run_id = run["cursors"], run["run_id"]

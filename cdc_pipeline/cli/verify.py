@@ -94,12 +94,8 @@ def command(
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     if repair:
-        confirm(
-            settings,
-            "Rows of the lake that differ will be replaced by those of the source. Continue?",
-            refusal="the repair needs confirmation",
-            yes=yes,
-        )
+        what = "rows of the lake that differ"
+        confirm(settings, what, "be replaced by those of the source", yes=yes)
     options = VerifyOptions(
         tables=tables,
         repair=repair,

@@ -467,8 +467,7 @@ class PipelineConfig(Section):
         Args:
             environment: variables that come before those of the process.
 
-        Raises:
-            ConfigMistakes: a variable is unset, or what it stands for is wrong.
+        Raises ConfigMistakes: a variable is unset, or what it stands for is wrong.
         """
         if self._document is None or self._unset is None:
             return self
@@ -523,8 +522,7 @@ class PipelineConfig(Section):
 def load_config(file: str | Path) -> PipelineConfig:
     """The configuration in `file`, whose stem is the source's name.
 
-    Raises:
-        ConfigMistakes: all mistakes in the file, at once.
+    Raises ConfigMistakes: all mistakes in the file, at once.
     """
     return read_document(Path(file)).resolve()
 
@@ -533,8 +531,7 @@ def read_document(file: Path, *, environment: Mapping[str, str] | None = None) -
     """What is written in `file`, without looking at any variable. Mistakes in its YAML or its
     name are kept for `resolve` and `outline`, which report all at once.
 
-    Raises:
-        ConfigMistakes: the file cannot be read, or is no YAML mapping.
+    Raises ConfigMistakes: the file cannot be read, or is no YAML mapping.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -601,8 +598,7 @@ class PipelineDocument:
         setting that cannot be a reference, such as a number, has its default then. A section such
         as `schedule`, which cannot be outlined with a part missing, is left out.
 
-        Raises:
-            ConfigMistakes: all mistakes, at once.
+        Raises ConfigMistakes: all mistakes, at once.
         """
         references = References(self.environment, keep=True)
         content = references.replaced(self.content)
@@ -626,9 +622,7 @@ class PipelineDocument:
         config, wrong = None, list[Mistake]()
         while config is None:
             try:
-                config = PipelineConfig.model_validate(
-                    {**content, "name": self.name}, context=context
-                )
+                config = PipelineConfig.model_validate(content, context=context)
             except ValidationError as error:
                 wrong = validation_errors(error, PipelineConfig, self.text, references.written)
                 if not (references.keep and references.drop_unset(content, wrong)):

@@ -76,13 +76,18 @@ class References:
         self._environments = [*filter(None, environments), os.environ]
 
     def replaced(self, content: dict[str, Any]) -> dict[str, Any]:
-        """A copy of `content` with its references replaced."""
         made: dict[str, Any] = self._of(content, ())
         return made
 
     def unset_mistakes(self) -> list[Mistake]:
-        """A mistake for each unset variable."""
-        return [self._unset(path, name) for path, name in self.unset.items()]
+        known = [one.names for one in self._environments if isinstance(one, Variables)]
+        mistakes = []
+        for path, name in self.unset.items():
+            called = next(filter(None, (names.get(name) for names in known)), name)
+            message = f"the environment variable {called} is not set: export it first"
+            mistake = Mistake(path=".".join(path), message=message, unset_variable=called)
+            mistakes.append(mistake)
+        return mistakes
 
     def written(self, path: Sequence[str]) -> list[str]:
         """The path in the file of a place in the replaced document, whose lists may be shorter."""
@@ -187,13 +192,3 @@ class References:
             return f"${name}" if path == ("sink", "lake_path") else f"${{{name}}}"
         self._used[value] = name
         return value
-
-    def _unset(self, path: Path, name: str) -> Mistake:
-        names = (
-            variables.names.get(name)
-            for variables in self._environments
-            if isinstance(variables, Variables)
-        )
-        called = next(filter(None, names), name)
-        message = f"the environment variable {called} is not set: export it first"
-        return Mistake(path=".".join(path), message=message, unset_variable=called)

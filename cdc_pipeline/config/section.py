@@ -118,7 +118,6 @@ class Forms(Takes):
 
 
 def setting_name(name: str, field: FieldInfo) -> str:
-    """A field's name in the file."""
     return field.alias or name
 
 

@@ -136,8 +136,7 @@ def effective_config(file: Path) -> dict[str, Any]:
     """The sections of a file as it would write them, in the order of the reference, with a
     `Setting` in place of each value. What has no value and no default is left out.
 
-    Raises:
-        ConfigMistakes: the file has mistakes.
+    Raises ConfigMistakes: the file has mistakes.
     """
     tree: dict[str, Any] = _effective(load_config(file), read_document(file).content)
     tree.pop("name")

@@ -152,8 +152,7 @@ def check_lake_path(text: str) -> None:
 def parse_uri(text: str) -> LakeUri | None:
     """The address in `text`; None for a path on the local disk.
 
-    Raises:
-        ValueError: the address cannot be a lake; the message shows the right form.
+    Raises ValueError: the address cannot be a lake; the message shows the right form.
     """
     scheme, separator, _ = text.partition("://")
     if not separator:

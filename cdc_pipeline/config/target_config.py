@@ -363,7 +363,6 @@ class TargetRule(RowPolicies):
         return not (shaping or placed or self.columns != ColumnsRule())
 
     def target_name(self, schema: str, table: str) -> str:
-        """``schema.table`` of a source table's target."""
         parts = split_table_name(self.name or MODES[self.mode].default_name)
         return table_name(*(_filled(part, schema, table) for part in parts))
 

@@ -33,12 +33,11 @@ Problem = dict[str, Any]  # as pydantic describes it
 
 
 class ConfigMistakes(ConfigError):
-    """A configuration file has mistakes: all of them are listed, each with its line.
-    A
-       setting does not exist, is missing or has a value that is not accepted, a variable of the
-       environment is not set, or the text is no YAML.
+    """A configuration file has mistakes: all of them are listed, each with its line. A setting does
+    not exist, is missing or has a value that is not accepted, a variable of the environment is not
+    set, or the text is no YAML.
 
-       Fix: Correct what is listed; `cdc-pipeline validate` lists the rest, without a server.
+    Fix: Correct what is listed; `cdc-pipeline validate` lists the rest, without a server.
     """
 
     def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
@@ -245,7 +244,13 @@ def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
     elsewhere = sorted({path for path, known in _all_names(root) if known == name})
     close = get_close_matches(name, sorted(here), n=1)
     if elsewhere and not close:
-        empty = [path for path in elsewhere if path in text.values and _is_empty(text, path)]
+        empty = [
+            path
+            for path in elsewhere
+            if path in text.values
+            and not text.values[path].text
+            and not any(key.startswith(f"{path}.") for key in text.keys)
+        ]
         depth = min(path.count(".") for path in elsewhere)
         nearest = empty or [path for path in elsewhere if path.count(".") == depth]
         places = one_of(
@@ -253,10 +258,6 @@ def _meant(setting: _Setting, root: type[BaseModel], text: YamlText) -> str:
         )
         return f" here; it belongs {places}: check the indentation"
     return f"; did you mean {close[0]!r}?" if close else f"; expected {one_of(sorted(here))}"
-
-
-def _is_empty(text: YamlText, path: str) -> bool:
-    return not text.values[path].text and not any(key.startswith(f"{path}.") for key in text.keys)
 
 
 def _all_names(section: type[BaseModel], at: str = "") -> list[tuple[str, str]]:

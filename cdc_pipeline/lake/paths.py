@@ -139,7 +139,6 @@ class LakePaths:
 
 
 def numbered(folder: Path, number: int) -> Path:
-    """The path of the small file `number` in `folder`."""
     return folder / f"{number:0{NUMBER_DIGITS}d}.json"
 
 

@@ -58,7 +58,8 @@ def generated_column(
     bases = [
         column
         for column in columns
-        if column.name.lower() != name.lower() and _may_name(words, column.name)
+        if column.name.lower() != name.lower()
+        and (column.name.lower() in words or not _PLAIN_NAME.fullmatch(column.name))
     ]
     known = _STEADY_WORDS | {base.name.lower() for base in bases}
     is_steady = "default" not in words and (
@@ -70,10 +71,6 @@ def generated_column(
         )
     )
     return GeneratedColumn(name, tuple(base.name.lower() for base in bases), is_steady)
-
-
-def _may_name(words: Collection[str], name: str) -> bool:
-    return name.lower() in words or not _PLAIN_NAME.fullmatch(name)
 
 
 def renamed(

@@ -350,7 +350,6 @@ def _insert_column(columns: list[Column], definition: ColumnDefinition, column: 
 
 
 def resolved_column(definition: ColumnDefinition, charset: str, *, is_mariadb: bool) -> Column:
-    """A column from its definition and the charset of its table."""
     column = definition.in_charset(charset, is_mariadb=is_mariadb).column
     return replace(column, name=definition.name, visible=definition.visible)
 

@@ -326,7 +326,7 @@ def test_k3_set_asks_and_shows_what_it_means(
     declined = _run("cursor", "set", "shop", *_to(middle), answer="n\n")
     assert declined.exit_code == 1
     for part in (
-        "Move the cursor?",
+        "the cursor of shop will move. Continue?",
         "read again",
         "may reappear",
         f"{middle['journal']}:{middle['offset']}",

@@ -82,13 +82,7 @@ class Removal(Generic[P, T]):
                     return
                 if not settings.as_json:
                     self.show_preview(told)
-                what, does = self.asks(told)
-                confirm(
-                    settings,
-                    f"{what} will {does}. Continue?",
-                    refusal=f"{what} would {does}, which needs confirmation",
-                    yes=yes,
-                )
+                confirm(settings, *self.asks(told), yes=yes)
             done = operate_in(access, settings, self.kind, partial(self.remove, config))
             show_result(settings, done, self.show)
 

@@ -268,18 +268,17 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def confirm(settings: Settings, question: str, *, refusal: str, yes: bool) -> None:
-    """Ask the person, unless ``--yes`` was given; `refusal` says what needs confirmation.
+def confirm(settings: Settings, what: str, happens: str, *, yes: bool) -> None:
+    """Ask the person whether `what` will, say, ``be replaced``, unless ``--yes`` was given.
 
-    Raises:
-        UsageError: nobody can be asked.
-        Abort: the person said no.
+    Raises UsageError: nobody can be asked; Abort: the person said no.
     """
     if yes:
         return
     if settings.as_json or not is_interactive():
         raise click.UsageError(
-            f"{refusal}, and there is no terminal: give --yes to do it. Nothing was changed."
+            f"{what} would {happens}, which needs confirmation, and there is no terminal: give "
+            "--yes to do it. Nothing was changed."
         )
     with replaced():
-        click.confirm(question, abort=True, err=True)
+        click.confirm(f"{what} will {happens}. Continue?", abort=True, err=True)

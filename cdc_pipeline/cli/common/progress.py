@@ -50,11 +50,8 @@ class Bars:
     def __enter__(self) -> Self:
         self._replaced.enter_context(replaced())
         self._progress.start()
-        print_log_with(self._print_log)
+        print_log_with(self._console.print)
         return self
-
-    def _print_log(self, line: str) -> None:
-        self._console.print(line)
 
     def __exit__(self, *_: object) -> None:
         print_log_with(None)

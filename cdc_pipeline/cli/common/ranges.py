@@ -108,8 +108,7 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
 def conditions_of(option: Literal["from", "until"], values: tuple[str, ...]) -> dict[str, Any]:
     """The conditions of ``--from`` or ``--until``, each as the selection takes it.
 
-    Raises:
-        ConfigError: one of them cannot be understood.
+    Raises ConfigError: one of them cannot be understood.
     """
     if not values:
         return {}  # without loading what a configuration is

@@ -41,9 +41,8 @@ _LAKE_STEP: Final = "keep the cursor in the lake: export CDC_PIPELINE_CURSOR=lak
 def open_source(settings: Settings, config: PipelineConfig) -> Iterator[SourceAccess]:
     """Open the source of `config`, with its cursor where `settings` say.
 
-    Raises:
-        RuntimeSetupError: the cursor is in Dagster, which is not installed.
-        ConfigError: Dagster has no home, or the project's definitions cannot be used.
+    Raises RuntimeSetupError: the cursor is in Dagster, which is not installed; ConfigError: Dagster
+    has no home, or the project's definitions cannot be used.
     """
     if settings.cursor == "lake":
         yield LakeAccess(settings, config)

@@ -99,10 +99,8 @@ class _Lease:
         self._time_s = path.storage.lease_s
         self._store = self._opened()
         self._note = {
+            **own_note(),
             "owner": uuid.uuid4().hex,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.now(UTC).isoformat(),
             "lease_s": self._time_s,
             "process": process_mark(os.getpid()),
         }
@@ -273,7 +271,7 @@ class _Lease:
             return b"", {}
 
     def _is_own(self, content: bytes) -> bool:
-        return _parsed(content).get("owner") == self._note["owner"]
+        return bool(_parsed(content).get("owner") == self._note["owner"])
 
     def _age_s(self) -> float:
         """By the store's clock, whose finest step is a second; below 0 if that was set back."""
@@ -310,8 +308,14 @@ def _seconds(note: dict[str, Any], default_s: float) -> float:
     return float(found) if isinstance(found, int | float) else default_s
 
 
+def own_note() -> dict[str, Any]:
+    """Who holds a lock or a lease: this process, since now."""
+    since = datetime.now(UTC).isoformat()
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+
+
 def holder_of(content: bytes) -> str:
-    """Who wrote the note of a lock or a lease, in words."""
+    """Who wrote such a note, in words."""
     note = _parsed(content)
     if "host" not in note:
         return "held by a process that has written no readable note yet"

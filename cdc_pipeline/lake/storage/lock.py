@@ -12,17 +12,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
 from cdc_pipeline.lake.storage.file_failures import cure_of
-from cdc_pipeline.lake.storage.lease import held_lease, holder_of, lease_holder
+from cdc_pipeline.lake.storage.lease import held_lease, holder_of, lease_holder, own_note
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.private_folder import make_private
@@ -73,14 +71,9 @@ def writer_lock(
                 next_step="wait for that run to end, or stop it; the lock is released when "
                 "its process ends",
             ) from None
-        note = {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.now(UTC).isoformat(),
-        }
         with suppress(OSError):  # the content decides nothing
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(note).encode(), 0)
+            os.pwrite(descriptor, json.dumps(own_note()).encode(), 0)
         yield lambda: None
     finally:
         os.close(descriptor)

@@ -185,7 +185,6 @@ class Storage:
                 stream.flush()
 
     def make_durable(self, *folders: Path) -> None:
-        """Make the names in folders durable."""
         for folder in folders:
             with disk_errors(folder):
                 sync(folder, os.O_DIRECTORY)

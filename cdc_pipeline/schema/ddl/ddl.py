@@ -307,17 +307,13 @@ def _has_select(tokens: TokenReader) -> bool:
             if not tokens.skip_group():
                 return False
         elif tokens.at_any("SELECT", "AS", "VALUES", "TABLE") or (
-            tokens.at("WITH") and not _with_option(tokens)
+            tokens.at("WITH") and not (tokens.at("WITH", "SYSTEM") or tokens.at("WITH", "PARSER"))
         ):
             return True
         else:
             tokens.next()
         first = False
     return False
-
-
-def _with_option(tokens: TokenReader) -> bool:
-    return tokens.at("WITH", "SYSTEM") or tokens.at("WITH", "PARSER")
 
 
 def _index(tokens: TokenReader, database: str, kind: StatementKind, verb: str) -> Statement:

@@ -72,7 +72,6 @@ def read_xa(tokens: TokenReader) -> Statement:
 
 
 def read_savepoint(tokens: TokenReader) -> Statement:
-    """SAVEPOINT name."""
     tokens.next()
     return Statement(_K.SAVEPOINT, "SAVEPOINT", name=tokens.name() or "")
 

@@ -173,8 +173,8 @@ def _year(tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
     return DeclaredType(_column(kind, unsigned=True), name)
 
 
-def _plain(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
-    return DeclaredType(_column(kind), name)
+def _plain(_tokens: TokenReader, name: str, kind: Kind, *, charset: str = "") -> DeclaredType:
+    return DeclaredType(_column(kind, charset=charset), name)
 
 
 def _fixed_bytes(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
@@ -223,10 +223,6 @@ def _long(tokens: TokenReader, _name: str, kind: Kind) -> DeclaredType:
     if not (tokens.take("CHAR", "VARYING") or tokens.take("CHARACTER", "VARYING")):
         tokens.take_any("VARCHAR", "VARCHARACTER")
     return _varchar(tokens, "MEDIUMTEXT", kind)
-
-
-def _utf8_text(_tokens: TokenReader, name: str, kind: Kind) -> DeclaredType:
-    return DeclaredType(_column(kind, charset="utf8mb4"), name)
 
 
 def take_compressed(tokens: TokenReader) -> bool:
@@ -361,7 +357,7 @@ SYNTAXES: Final[dict[str, Callable[[TokenReader, str, Kind], DeclaredType]]] = {
     "national": _national,
     "text": _varchar,
     "long": _long,
-    "utf8_text": _utf8_text,
+    "utf8_text": partial(_plain, charset="utf8mb4"),
     "labels": _labelled,
     "padded_bytes": _padded_bytes,
     "bytes": _bytes,

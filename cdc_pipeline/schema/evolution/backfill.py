@@ -96,10 +96,6 @@ def _by_text(write: Callable[[Column, str], str | None]) -> _Constant:
     )
 
 
-def _no_constant(_definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> None:
-    return None
-
-
 def _other_form(definition: ColumnDefinition, _literal: Literal, _modes: SqlModes) -> str:
     raise Uncertain(f"the server may store a {definition.declared} constant in another form")
 
@@ -116,10 +112,6 @@ def _zero_date(_definition: ColumnDefinition) -> str:
     raise Uncertain(
         "NOT NULL without a default gives existing rows the zero date, which Delta cannot hold"
     )
-
-
-def _empty_text(_definition: ColumnDefinition) -> str:
-    return text_literal("")
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -297,10 +289,6 @@ def _time_literal(column: Column, clock: str, fraction: str = "") -> str:
 # -- text and bytes --------------------------------------------------------------------------------
 
 
-def _midnight(definition: ColumnDefinition) -> str:
-    return _time_literal(definition.column, "00:00:00")
-
-
 def _text_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> str | None:
     text = _plain_text(literal)
     if text is None:
@@ -317,10 +305,6 @@ def _plain_text(literal: Literal) -> str | None:
     if literal.kind is LiteralKind.NUMBER and re.fullmatch(r"0|-?[1-9]\d{0,17}", literal.text):
         return literal.text
     return None
-
-
-def _zero_bytes(definition: ColumnDefinition) -> str:
-    return _bytes(bytes(definition.column.pad_bytes))
 
 
 def _bytes_constant(definition: ColumnDefinition, literal: Literal, _modes: SqlModes) -> str:
@@ -382,11 +366,11 @@ DEFAULTS: Final[dict[str, _Default]] = {
     "date": _Default(_by_text(_date), _zero_date),
     "datetime": _Default(_by_text(_datetime), _zero_date),
     "timestamp": _Default(_timestamp, _zero_date),
-    "time": _Default(_by_text(_time), _midnight),
-    "text": _Default(_text_constant, _empty_text),
-    "bytes": _Default(_bytes_constant, _zero_bytes),
+    "time": _Default(_by_text(_time), lambda said: _time_literal(said.column, "00:00:00")),
+    "text": _Default(_text_constant, lambda _: text_literal("")),
+    "bytes": _Default(_bytes_constant, lambda said: _bytes(bytes(said.column.pad_bytes))),
     "enum": _Default(_by_text(_enum), _first_label),
-    "set": _Default(_by_text(_set), _empty_text),
+    "set": _Default(_by_text(_set), lambda _: text_literal("")),
     "server_form": _Default(_other_form, _uncertain),
-    "none": _Default(_no_constant, _uncertain),
+    "none": _Default(lambda *_: None, _uncertain),
 }

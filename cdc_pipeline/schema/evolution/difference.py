@@ -48,7 +48,7 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.source_table import Comments
 from cdc_pipeline.schema.target_spec import Misfit, RecordedShape, RecordedSource, described
 from cdc_pipeline.schema.types import TargetColumn, common_type, decimal_scale, is_lossless
-from cdc_pipeline.text.spark_sql import quoted
+from cdc_pipeline.text.table_names import quoted
 
 _PLAIN = RecordedShape()
 
