@@ -1,6 +1,6 @@
-"""``python -m tools.log_store``: compile `ConditionalLogStore` into the jar that the package ships.
+"""``python -m tools.log_store``: compile the log stores into the jar that the package ships.
 
-Needs a JDK of version 17 or newer, and Delta's jars in the cache. The jar says which source it was
+Needs a JDK of version 17 or newer, and Delta's jars in the cache. The jar says which sources it was
 made from; a test compares.
 """
 
@@ -18,13 +18,13 @@ import pyspark
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.session import LOG_STORE_JAR as JAR
 
-SOURCE = JAR.with_name("ConditionalLogStore.java")
+SOURCES = sorted(JAR.parent.glob("*LogStore.java"))
 SOURCE_ENTRY = "META-INF/source.sha256"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def source_digest() -> str:
-    return hashlib.sha256(SOURCE.read_bytes()).hexdigest()
+    return hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()
 
 
 def recorded_digest(jar: Path) -> str:
@@ -37,7 +37,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = ":".join(map(str, jars))
         command = ["javac", "--release", "17", "-g:none", "-classpath", path, "-d", folder]
-        subprocess.run([*command, str(SOURCE)], check=True)
+        subprocess.run([*command, *map(str, SOURCES)], check=True)
         classes = sorted(Path(folder).rglob("*.class"))
         content = {one.relative_to(folder).as_posix(): one.read_bytes() for one in classes}
         content[SOURCE_ENTRY] = f"{source_digest()}\n".encode()

@@ -29,6 +29,7 @@ from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import admin_batch
+from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.decode.decoding import lacks_values
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.lake_sink import Sink
@@ -99,8 +100,9 @@ def settle(
     left the tables since; the person knows that these are not among them.
 
     Raises LockError: a run is writing; ConfigError: one of `ids` does not exist; LakeStateError:
-    a batch is unfinished, or cursor and lake contradict each other; SinkError: a merge failed;
-    the record stays and the next run finishes it.
+    a batch is unfinished, or cursor and lake contradict each other; TargetSuspendedError: the batch
+    left a table behind, whose rows stay; SinkError: a merge failed; the record stays and the next
+    run finishes it.
     """
     sink = build_sink(config)
     with admin_batch(
@@ -110,7 +112,7 @@ def settle(
         tables = tables_named(config, tables)
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
-        targets = targets_at(config, cut, cursor)
+        targets, names = targets_at(config, cut, cursor), set[str]()
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
         else:
@@ -121,6 +123,7 @@ def settle(
                 for found, rows in replay.staged:
                     for target in found:
                         batch.rows.add(shaped(targets, rows, target), target)
+                        names.add(target.name)
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -128,7 +131,8 @@ def settle(
         marks = tuple(
             entry.settled(what, who=who, why=why) for entry in entries if entry.id in done
         )
-        batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
+        cut = batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
+        check_suspended(cut.cursor, sorted(names))
         settled.batch_number = batch.number
         return settled
 

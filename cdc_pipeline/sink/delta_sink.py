@@ -21,7 +21,7 @@ from cdc_pipeline.fault_points import reach
 from cdc_pipeline.lake.cut_retention import oldest_kept
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
-from cdc_pipeline.lake.state import last_cut, read_cut
+from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.processes import boot_id
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -93,6 +93,7 @@ class _DeltaTables:
     def apply(
         self,
         record: BatchRecord,
+        previous: Cut | None,
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
@@ -106,7 +107,7 @@ class _DeltaTables:
             if target.table in without:
                 continue
             try:
-                log = applied_log(record, target, paths=self._paths)
+                log = applied_log(record, target, paths=self._paths, cut=previous)
                 if log is not None:
                     logs[target.table] = log
                 else:
@@ -116,8 +117,6 @@ class _DeltaTables:
         if not open_targets:
             return Applied(logs, failures)
         merged = False
-        replaces = any(target.content is not None for target in open_targets)
-        cut = last_cut(self._paths) if replaces else None
         with (
             time_limit(self._config.batch_timeout_s, self._spark.cancel) as is_late,
             ThreadPoolExecutor(
@@ -135,7 +134,7 @@ class _DeltaTables:
                     config=self._config,
                     check_lock=check_lock,
                     run=self.run_tasks if self._has_executors else None,
-                    cut=cut,
+                    cut=previous,
                 ): t
                 for t in open_targets
             }

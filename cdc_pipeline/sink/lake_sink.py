@@ -208,7 +208,7 @@ class Sink:
         previous = state.last_cut(self.paths, numbers) if is_next else self.read_cut(number - 1)
         failing = dict(given_up or {})
         applied = self._tables.apply(
-            record, without=failing, check_lock=self._check_locked, on_merged=on_merged
+            record, previous, without=failing, check_lock=self._check_locked, on_merged=on_merged
         )
         failures = applied.failures | self._tables.make_durable(record, previous, applied.there)
         reach("before_cut")

@@ -117,13 +117,15 @@ class Tables(Protocol):
     def apply(
         self,
         record: BatchRecord,
+        previous: Cut | None,
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Applied:
         """Bring the targets of a batch, except some, to the state after it; never do a step twice.
-        `check_lock` is called where a step follows that acts (K16), `on_merged` after each target.
+        One that another program has changed since the `previous` cut fails. `check_lock` is called
+        where a step follows that acts (K16), `on_merged` after each target.
         """
 
     def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.operations.quarantine_replay import entries_of, settle
 from cdc_pipeline.operations.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -76,7 +79,13 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
     def settled(what: Any, **rest: Any) -> Any:
         return settle(rescuing, cursors=cursors, what=what, who="me", **rest)
 
-    rescuing = config()
+    rescuing, folder = config(), tmp_path / "lake" / database / "t"
+    memory.write(folder, rows=[])
+    with pytest.raises(TargetSuspendedError, match="other than this pipeline"):
+        settled("replayed", tables=[names["t"]])
+    assert len(entries_of(rescuing)) == 4, "F236: they stay"
+    memory.undo(folder)
+    capture(rescuing, cursors=cursors)
     before = cursors.cursor
     done = settled("replayed")
     assert before is not None

@@ -18,6 +18,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.lake_sink import Sink
 from tests.support.delta_reader import read_delta
 from tests.support.kills import killed_at
+from tests.support.lake_log import empty
 from tests.support.memory_sink import MemoryLake, memory_sink
 from tests.support.sink_values import (
     applied,
@@ -48,6 +49,7 @@ POINTS = ("before_record", "after_record", "between_merges", "before_cut")
 class Lake:
     new_sink: Callable[[], Sink]
     read: Callable[[Sink, str, int], list[dict[str, Any]]]
+    empty: Callable[[Sink, str], None]  # as another program may
     opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self, *, is_locked: bool = True) -> Sink:
@@ -77,6 +79,7 @@ def _memory(folder: Path, _request: pytest.FixtureRequest) -> Lake:
     return Lake(
         lambda: memory_sink(tables, source="shop", config=config),
         lambda sink, name, version: tables.rows(sink.paths.table(name), version),
+        lambda sink, name: tables.write(sink.paths.table(name), rows=[]),
     )
 
 
@@ -89,6 +92,7 @@ def _delta(folder: Path, request: pytest.FixtureRequest) -> Lake:
     return Lake(
         lambda: DeltaSink(source="shop", config=config, spark=spark),
         lambda sink, name, version: read_delta(sink.paths.table(name), version).rows,
+        lambda sink, name: empty(sink.paths.table(name)),
     )
 
 
@@ -159,6 +163,27 @@ def test_k3_a_cut_names_versions_that_later_batches_leave_alone(lake: Lake) -> N
     assert set(sink.failing_targets(first)) == {"shop.orders"}, "it has more than that cut says"
     within = sink.rows_within("shop.orders", low=seq_of(20), high=seq_of(20, after=True))
     assert within == (1, seq_of(20, after=True))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_k3_f235_what_others_write_between_record_and_commit_is_in_no_cut(
+    lake: Lake, is_killed: bool
+) -> None:
+    """Also where the run is killed behind its commit, which is then the newest change."""
+    sink = lake.open()
+    applied(sink, 1, FIRST, OTHER)
+    record = record_batch(sink, 2, SECOND, (PEOPLE, [insert(id=8, age=80)], 30))
+    lake.empty(sink, "shop.orders")
+    if is_killed:
+        with killed_at("before_cut"):
+            sink.finish(record)
+        sink = lake.open()
+    cut = sink.finish(record, recovered=is_killed)
+    assert set(cut.cursor.suspended) == {"shop.orders"}
+    assert cut.cursor.suspended["shop.orders"].error == "LakeStateError"
+    assert lake.rows(sink) == [(1, 10), (2, 20)]
+    assert lake.rows(sink, PEOPLE) == [(7, 70), (8, 80)]
+    assert set(sink.failing_targets(cut)) == {"shop.orders"}
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,4 +1,4 @@
-"""What a lake's own logs say of its batches, read from a folder."""
+"""What a lake's own logs say of its batches, read from a folder; a commit of another program."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
+from cdc_pipeline.sink.delta.replay import readable_state
 
 
 def cuts_of(lake: Path, source: str) -> list[Cut]:
@@ -28,3 +30,10 @@ def assert_each_batch_once(lake: Path, source: str) -> None:
             if "txn" in action
         )
         assert set(versions.values()) == {1}, log
+
+
+def empty(table: Path) -> None:
+    """As another program's DELETE of all rows commits it."""
+    state = readable_state(table)
+    gone = [removed(add) for add in state.adds.values()]
+    put_commit(table, state.version + 1, gone, "DELETE", {}, note="")

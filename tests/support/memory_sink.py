@@ -214,6 +214,7 @@ class MemoryTables:
     def apply(
         self,
         record: BatchRecord,
+        previous: Cut | None,
         *,
         without: Mapping[str, CdcError],
         check_lock: Callable[[], None],
@@ -227,6 +228,7 @@ class MemoryTables:
                 continue
             try:
                 self._lake.fault(target.table, "log")
+                self._check_others(previous, target)
                 is_new = self._apply(record, with_rescued_column(target))
                 if is_new:
                     self._lake.fault(target.table, "log_after")
@@ -330,6 +332,18 @@ class MemoryTables:
         if there is None:
             raise LakeStateError("the target's table is gone", table=target.table)
         return is_new
+
+    def _check_others(self, previous: Cut | None, target: RecordedTarget) -> None:
+        table = None if previous is None else previous.tables.get(target.table)
+        there = self._table(target.table)
+        goes_on = target.content is None and target.restores < 0
+        if previous is None or table is None or there is None or not goes_on:
+            return
+        since = there.commits[table.table_version + 1 :]
+        is_same = previous.cursor.targets[target.table].app_id == there.app_id
+        if is_same and any(commit.batch is None for commit in since):
+            what = "a table was changed by something other than this pipeline"
+            raise _changed(target.table, self._paths, what)
 
     def _changes(
         self, record: BatchRecord, target: RecordedTarget

@@ -20,6 +20,7 @@ from cdc_pipeline.run.plan.planning import plan
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.report import quarantined
 from cdc_pipeline.sink.delta.engine import PLAIN
+from cdc_pipeline.sink.delta.failures import OF_LOST_FILES
 from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.text.wording import by_reason, count_of, duration, listed, size
 
@@ -99,10 +100,7 @@ def _targets(context: Context) -> Iterator[Verdict]:
         try:
             check_readable(context.paths, cut, name)
         except (LakeStateError, TableNotInCutError) as lost:
-            lost.next_step = (
-                "restore it from a backup of the lake, or take a new snapshot: "
-                f"{new_snapshot(context.config.name, name)}"
-            )
+            lost.next_step = f"{OF_LOST_FILES}: {new_snapshot(context.config.name, name)}"
             failing[name] = lost
     for failure in failing.values():
         yield Verdict.from_error(failure)

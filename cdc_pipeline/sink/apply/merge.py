@@ -48,8 +48,9 @@ from cdc_pipeline.sink.delta.commit import (
 )
 from cdc_pipeline.sink.delta.engine import PLAIN, SPARK, codec_of, engine_of
 from cdc_pipeline.sink.delta.failures import failure_of
-from cdc_pipeline.sink.delta.log import commit_note, newest_change
+from cdc_pipeline.sink.delta.log import commit_note
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit, write_due_checkpoint
+from cdc_pipeline.sink.delta.table_checks import check_batch
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.retention import new_properties
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 
 class Work(NamedTuple):
     """What a batch does to one target. For `check_lock` see `adopt`; `run` computes tasks on
-    executors; `cut` is the last, where a target is replaced.
+    executors; `cut` is the last.
     """
 
     record: BatchRecord
@@ -176,16 +177,16 @@ def _committed(work: Work, commit: PlainCommit, there: TableLog) -> TableLog:
 
 
 def applied_log(
-    record: BatchRecord, target: RecordedTarget, *, paths: LakePaths
+    record: BatchRecord, target: RecordedTarget, *, paths: LakePaths, cut: Cut | None = None
 ) -> TableLog | None:
     """Of the target's table if it has the batch. Needs no JVM. Raises LakeStateError: another table
-    lies in the target's place, or another program has written to it since.
+    lies in the target's place, or another program has written to it since the last cut.
     """
     path = paths.table(target.table)
     there = read_table_log(path)
     if there is None or not _has_batch(record, target, there, path=path):
         return None
-    _check_newest(path, target, there)
+    check_batch(paths, cut, record, target, there)
     return there
 
 
@@ -202,23 +203,6 @@ def _has_batch(record: BatchRecord, target: RecordedTarget, there: TableLog, *, 
     if target.files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
-
-
-def _check_newest(path: Path, target: RecordedTarget, there: TableLog) -> None:
-    """Raises LakeStateError: another program has written to the table since the batch: the cut
-    would name what it wrote. Of a table that a snapshot replaces, or that is new, nothing else
-    shows that.
-    """
-    commit = newest_change(path, there.version)
-    if commit is not None and "cdc_app_id" not in commit.user_metadata:
-        raise LakeStateError(
-            "a table was changed by something other than this pipeline",
-            table=target.table,
-            expected="only maintenance after the commits of the batch to finish",
-            got=f"version {commit.version}: {commit.operation}",
-            next_step="take a new snapshot of the table; to prevent this, let other programs write "
-            "only to copies of the lake's tables",
-        )
 
 
 def _check_order(record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
@@ -252,7 +236,8 @@ def apply_target(
 
     Raises:
         StagingError: a staged file is not as recorded.
-        LakeStateError: the target's table is not the one that the record means.
+        LakeStateError: the target's table is not the one that the record means, or another program
+            has written to it since the last cut.
         ConcurrentWriterError: another run has written to a table that is being caught up.
         MergeError: Spark or Delta failed.
     """
@@ -265,13 +250,12 @@ def apply_target(
         if there is not None:
             return replace(there, engine=PLAIN)
         engine = _with_spark(work, new_session(session_of()))
-        return replace(_table(work), engine=engine)
+        return replace(_checked_table(work), engine=engine)
     except CdcError:
         raise
     except Exception as error:
-        past = work.path if target.content is not None and target.content.keeps_anything else None
         number = record.batch_number
-        raise failure_of(error, table=target.table, batch_number=number, past=past) from None
+        raise failure_of(error, table=target.table, batch_number=number) from None
 
 
 def _without_spark(work: Work) -> TableLog | None:
@@ -286,7 +270,7 @@ def _without_spark(work: Work) -> TableLog | None:
         )
         if content is not None and not adopt(content, note=work.note, check_lock=work.check_lock):
             return None
-        there = _table(work)
+        there = _checked_table(work)
         if content is not None and not there.needs_spark:
             write_due_checkpoint(path, there)
         return there if are_done(there, record, target) else None
@@ -299,7 +283,7 @@ def _without_spark(work: Work) -> TableLog | None:
         )
         if not is_created:
             return None
-    there = _table(work, is_new=False)
+    there = _checked_table(work, is_new=False)  # a commit of ours is based on this very version
     if _missing_properties(target, there):
         return None
     return add_rows(work, there) if work.has_rows(there) else there
@@ -322,14 +306,14 @@ def _with_spark(work: Work, session: SparkSession) -> str:
         return SPARK
     if target.create or target.replaces:
         create_table(session, path, target, source=record.source, properties=properties)
-    there = _table(work)
+    if target.restores >= 0:  # what others have written
+        restore(session, path, record, target, _table(work))
+        return SPARK
+    there = _checked_table(work)
     missing = _missing_properties(target, there)
     if missing:
         session.sql(set_properties_sql(path, missing))
         there = _table(work)
-    if target.restores >= 0:
-        restore(session, path, record, target, there)
-        return SPARK
     if target.erases:
         erase(session, path, record, target, there, keys=read_parquet(work.files[0]))
         return SPARK
@@ -360,4 +344,10 @@ def _table(work: Work, *, is_new: bool = True) -> TableLog:
             next_step="restore the table from a backup of the lake, or start over with a new lake",
         )
     check_owner(there, target.table, target.app_id, path=work.path)
+    return there
+
+
+def _checked_table(work: Work, *, is_new: bool = True) -> TableLog:
+    there = _table(work, is_new=is_new)
+    check_batch(work.paths, work.cut, work.record, work.target, there)
     return there

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.failures import OF_LOST_FILES
 
 _MAGIC: Final = 1681511377
 _NO_RUNS: Final = 12346
@@ -70,8 +71,7 @@ def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
             f"a deletion vector of a Delta table cannot be read: {where}",
             expected=f"a bitmap of {vector['cardinality']} rows in {size_bytes} bytes",
             got=f"{type(error).__name__}: {error}",
-            next_step="restore this file from a backup of the lake, or take a new snapshot of the "
-            "table",
+            next_step=OF_LOST_FILES,
         ) from None
     return rows
 

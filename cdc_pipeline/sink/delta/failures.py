@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from cdc_pipeline.errors import (
@@ -33,7 +32,6 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     TargetRefusedError,
 )
-from cdc_pipeline.sink.delta.log import new_in_place_of
 from cdc_pipeline.text.server_messages import said_by
 
 # Spark's names for statements that it rejects, and Delta's for rows that the table rejects.
@@ -49,10 +47,15 @@ _FILES_GONE: Final = re.compile(
 _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
 
 
-def failure_of(
-    error: Exception, *, table: str, batch_number: int, past: Path | None = None
-) -> CdcError:
-    """`past`: folder of the table, if the batch keeps rows of it."""
+# A snapshot of a table with a past reads the old files as well.
+OF_LOST_FILES: Final = (
+    "restore them from a backup of the lake, or take a new snapshot of the table; if it keeps "
+    "deleted rows, versions, changes or dropped columns, move its folder away first, which gives "
+    "these up"
+)
+
+
+def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     if isinstance(error, CdcError):
         if not isinstance(error, RuntimeSetupError):  # that concerns the machine, not the table
             error.table = error.table or table
@@ -69,7 +72,7 @@ def failure_of(
             "recorded files",
         )
     if _FILES_GONE.search(text):
-        return files_gone(error, table=table, past=past)
+        return files_gone(error, table=table)
     if _REFUSED.search(text):
         return TargetRefusedError(
             f"batch {batch_number} could not be applied: the table refuses it",
@@ -87,15 +90,12 @@ def failure_of(
     )
 
 
-def files_gone(error: Exception, *, table: str, past: Path | None = None) -> LakeStateError:
-    otherwise = "or take a new snapshot of the table"
-    if past is not None:  # a snapshot reads it, too
-        otherwise = f"{new_in_place_of(past)}, which gives up its past"
+def files_gone(error: Exception, *, table: str) -> LakeStateError:
     return LakeStateError(
         "files of the table are gone or damaged",
         table=table,
         got=said_by(error),
-        next_step=f"restore them from a backup of the lake, {otherwise}",
+        next_step=OF_LOST_FILES,
     )
 
 

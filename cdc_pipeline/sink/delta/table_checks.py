@@ -3,9 +3,9 @@
 Rules:
 - After a cut's version a target holds only commits of the batch to finish, and maintenance.
   Anything else (RESTORE above all, which keeps transaction ids so that a replay would be skipped)
-  stops that target.
-- A table whose content the batch to finish replaces (`replace`) is not checked here but when it is
-  replaced.
+  stops that target. It is looked for when a run begins, and of each table that a batch changes,
+  up to the version that the cut will name: the next run begins behind that.
+- Of a table whose content the batch to finish replaces (`replace`) only what comes after counts.
 - A suspended target may also hold commits that no cut names: those of the batches since it failed
   (K4), as far as their records have the target. Under a number whose record does not have it, the
   commit was made before the lake's state was restored from a backup.
@@ -38,7 +38,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,13 +46,20 @@ from typing import Final
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
-from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
+from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.lake.suspensions import new_snapshot
 from cdc_pipeline.sink.delta.commit import STEPS_PER_BATCH
-from cdc_pipeline.sink.delta.log import COMMIT_NAME, LOG_FOLDER, commit_file, commits_after
+from cdc_pipeline.sink.delta.log import (
+    COMMIT_NAME,
+    LOG_FOLDER,
+    Commit,
+    commit_file,
+    commits_after,
+    newest_change,
+)
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 
 _REQUESTS_AT_A_TIME: Final = 16
@@ -119,7 +126,33 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(_batches_with(paths, name, since=target.suspended.batch_number, cut=cut))
-    _check_commits(paths, name, target.app_id, table, own)
+    _check_commits(paths, name, _log_of_cut(paths, name, target.app_id, table), table, own)
+
+
+def check_batch(
+    paths: LakePaths, cut: Cut | None, record: BatchRecord, target: RecordedTarget, there: TableLog
+) -> None:
+    """Of a table that a batch is applied to, or has been. `cut`: the last one. Raises
+    LakeStateError: another program has changed it since, or since the batch replaced its content.
+    """
+    name, number = target.table, record.batch_number
+    table = None if cut is None else cut.tables.get(name)
+    goes_on = target.content is None and target.restores < 0
+    if cut is not None and table is not None and goes_on:
+        state = cut.cursor.targets[name]
+        if state.app_id == there.app_id:
+            first = number if state.suspended is None else state.suspended.batch_number
+            _check_commits(paths, name, there, table, range(first, number + 1))
+            return
+    commit = newest_change(paths.table(name), there.version)
+    if commit is not None and "cdc_app_id" not in commit.user_metadata:
+        raise _written_by_others(
+            commit,
+            name,
+            expected=f"only maintenance after the commits of batch {number}",
+            next_step="take a new snapshot of the table; to prevent this, let other programs write "
+            "only to copies of the lake's tables",
+        )
 
 
 def _batches_with(paths: LakePaths, name: str, *, since: int, cut: Cut) -> set[int]:
@@ -193,22 +226,28 @@ def _log_of_cut(paths: LakePaths, name: str, app_id: str, table: CutTable) -> Ta
     return there
 
 
+def _written_by_others(
+    commit: Commit, name: str, *, expected: str, next_step: str
+) -> LakeStateError:
+    return LakeStateError(
+        "a table was changed by something other than this pipeline",
+        table=name,
+        expected=expected,
+        got=f"version {commit.version}: {commit.operation}",
+        next_step=next_step,
+    )
+
+
 def _check_commits(
-    paths: LakePaths, name: str, app_id: str, table: CutTable, own: set[int]
+    paths: LakePaths, name: str, there: TableLog, table: CutTable, own: Collection[int]
 ) -> None:
-    there = _log_of_cut(paths, name, app_id, table)
-    path, way_out = paths.table(name), _way_out(paths.source, name)
+    path, app_id, way_out = paths.table(name), there.app_id, _way_out(paths.source, name)
     with _naming_snapshot(paths, name):
         commits = list(commits_after(path, table.table_version, there.version))
     for commit in commits:
         if not commit.is_maintenance(app_id) and commit.batch_of(app_id) not in own:
-            raise LakeStateError(
-                "a table was changed by something other than this pipeline",
-                table=name,
-                expected=f"only maintenance after the last cut's version {table.table_version}",
-                got=f"version {commit.version}: {commit.operation}",
-                next_step=way_out,
-            )
+            expected = f"only maintenance after the last cut's version {table.table_version}"
+            raise _written_by_others(commit, name, expected=expected, next_step=way_out)
     same = there.transaction_version == table.transaction_version
     if not same and there.transaction_version // STEPS_PER_BATCH not in own:
         raise LakeStateError(

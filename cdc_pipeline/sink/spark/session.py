@@ -55,11 +55,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# The log store by which Spark commits to S3: `ConditionalLogStore.java`, compiled by
-# `tools/log_store.py`. Delta 4.4 ships none that uses conditional puts: with
-# `S3SingleDriverLogStore` the later of two drivers that commit one version replaces the earlier.
-LOG_STORE_JAR: Final = Path(__file__).with_name("conditional_log_store.jar")
-_LOG_STORE: Final = {"spark.delta.logStore.s3a.impl": "cdcpipeline.delta.ConditionalLogStore"}
+# The log stores by which Spark commits to folders and to S3, compiled by `tools/log_store.py`. With
+# those of Delta 4.4 the later of two processes that commit one version may replace the earlier.
+LOG_STORE_JAR: Final = Path(__file__).with_name("log_stores.jar")
+_LOG_STORES: Final = {
+    "spark.delta.logStore.file.impl": "cdcpipeline.delta.LinkLogStore",
+    "spark.delta.logStore.s3a.impl": "cdcpipeline.delta.ConditionalLogStore",
+}
 
 
 _log = logging.getLogger(__name__)
@@ -410,10 +412,7 @@ def session_settings(
     config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None
 ) -> dict[str, str]:
     """Secrets included: those of `config` override ours, and `SQL_SETTINGS` override all."""
-    stored = jar_paths(storage.jar_set) if storage is not None else []
-    is_s3 = storage is not None and storage.jar_set == "s3"
-    if is_s3:
-        stored = [*stored, LOG_STORE_JAR]
+    stored = [*(jar_paths(storage.jar_set) if storage is not None else ()), LOG_STORE_JAR]
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
@@ -428,10 +427,9 @@ def session_settings(
         options += class_archive.java_options()
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
         # Spark appends these, so the path before them still fits the archive of classes.
-        if stored:
-            class_path = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
-            last = [part for part in class_path if part and Path(part) not in stored]
-            os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
+        class_path = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
+        last = [part for part in class_path if part and Path(part) not in stored]
+        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
     else:  # the jars are sent to executors on other machines
         own = config.settings.get("spark.jars", "")
         jars = {
@@ -462,7 +460,7 @@ def session_settings(
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_REMEMBERED,
-        **(_LOG_STORE if is_s3 else {}),
+        **_LOG_STORES,
         **_hadoop_settings(storage),
         **config.settings,
         **jars,

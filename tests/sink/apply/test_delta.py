@@ -16,6 +16,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError, TargetRefusedError
 from cdc_pipeline.fault_points import listening
+from cdc_pipeline.sink.apply.external_writes import find_external_write
 from cdc_pipeline.sink.apply.merge import transaction_version
 from cdc_pipeline.sink.apply.schema_steps import run_steps
 from cdc_pipeline.sink.delta.table_log import read_table_log
@@ -23,6 +24,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import killed_at
+from tests.support.lake_log import empty
 from tests.support.sink_values import (
     AddedColumn,
     applied,
@@ -163,6 +165,22 @@ def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     run_sql(sink, f"CREATE TABLE {table_at(path)} (id INT) USING delta")
     with pytest.raises(LakeStateError, match="another program"):
         check_targets(sink, cut)
+
+
+@pytest.mark.usefixtures("engine")
+def test_k3_f235_what_others_write_while_a_batch_is_applied_is_told_and_can_be_undone(
+    sink: DeltaSink,
+) -> None:
+    first = applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
+    path = sink.paths.table("shop.orders")
+    record = record_batch(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
+    version = first.tables["shop.orders"].table_version + 1
+    empty(path)
+    cut = sink.finish(record)
+    assert "version" in cut.cursor.suspended["shop.orders"].what
+    found = find_external_write(sink.paths, cut, "shop.orders")
+    assert found is not None
+    assert (found.versions, found.is_restorable) == ({version: "DELETE"}, True)
 
 
 def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
