@@ -53,6 +53,7 @@ class CountedTables(MemoryTables):
     def apply(
         self,
         record: BatchRecord,
+        previous: Cut | None,  # noqa: ARG002
         *,
         without: Mapping[str, CdcError],  # noqa: ARG002  (the protocol's)
         check_lock: Callable[[], None],  # noqa: ARG002
