@@ -9,7 +9,7 @@ import pyspark
 from cdc_pipeline.lake.storage.storage_settings import SparkStorage
 from cdc_pipeline.sink.spark.jars import jar_paths
 from cdc_pipeline.sink.spark.java import find_java_home
-from cdc_pipeline.sink.spark.session import _LOG_STORE, LOG_STORE_JAR, _hadoop_settings
+from cdc_pipeline.sink.spark.session import _LOG_STORES, LOG_STORE_JAR, _hadoop_settings
 from tests.cluster.daemon import Daemon, accepts, free_port
 from tests.support.captures import SPARK
 
@@ -21,7 +21,7 @@ def connect_server(
 ) -> tuple[Daemon, str]:
     """`store` is what it may open besides folders; `idle`, after how long it drops a session."""
     jars = [*jar_paths(), *([] if store is None else [*jar_paths(store.jar_set), LOG_STORE_JAR])]
-    stored = {} if store is None else {**_LOG_STORE, **_hadoop_settings(store)}
+    stored = {} if store is None else {**_LOG_STORES, **_hadoop_settings(store)}
     port, home = free_port(), Path(pyspark.__file__).parent
     own: dict[str, str] = SPARK["settings"]
     settings = {
