@@ -173,6 +173,15 @@ class RuntimeSetupError(CdcError):
     """
 
 
+class StoppedError(CdcError):
+    """Ctrl-C or SIGTERM ended the command.
+
+    Fix: Give it again: what it had published stays, and it goes on from there.
+    """
+
+    retryable = True
+
+
 class LockError(CdcError):
     """Another process holds the lock of this source: each source has one writer at a time (K16).
     That is a run, a snapshot or a verification, on this machine or another one.

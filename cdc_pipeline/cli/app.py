@@ -88,12 +88,16 @@ class _LazyGroup(CommandGroup):
             # Caught here because click would turn it into exit code 1.
             _let_output_go_nowhere()
             ctx.exit(0)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             settings = ctx.ensure_object(Settings)
             if settings.debug:
                 raise
             from cdc_pipeline.cli.common.output import show_error
 
+            if isinstance(error, KeyboardInterrupt):
+                from cdc_pipeline.operations.status import stopped
+
+                error = stopped(settings.opened)
             if isinstance(error, OSError):
                 from cdc_pipeline.lake.storage.file_failures import file_failure
 

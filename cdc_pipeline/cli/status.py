@@ -122,6 +122,10 @@ def _attention(status: SourceStatus) -> str:
         f"{count_of(waiting, 'row')} in quarantine" if waiting else "",
         f"{count_of(len(status.open_xa), 'prepared XA transaction')}" if status.open_xa else "",
         "the next run finishes a recorded batch" if status.unfinished_batch is not None else "",
+        *(
+            f"{one.kind} {'under way' if one.is_running else 'stopped'}"
+            for one in status.operations
+        ),
     ]
     return "; ".join(filter(None, parts))
 
@@ -158,8 +162,10 @@ def _show(status: SourceStatus) -> None:
         )
     if status.journal:
         _show_place(out, status)
-        _show_tables(out, status)
-        _show_attention(out, status)
+    for operation in status.operations:
+        out.print(f"  {operation_line(operation)}")
+    _show_tables(out, status)
+    _show_attention(out, status)
 
 
 def _show_place(out: Console, status: SourceStatus) -> None:
@@ -178,8 +184,6 @@ def _show_place(out: Console, status: SourceStatus) -> None:
         when = moment_text(time_of(status.source_time_us))
         behind = f", {duration(status.lag_s)} ago" if status.lag_s >= 0 else ""
         out.print(f"  until   the last applied transaction was committed at {when}{behind}")
-    for operation in status.operations:
-        out.print(f"  {operation_line(operation)}")
 
 
 def _show_tables(out: Console, status: SourceStatus) -> None:

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, StoppedError
 from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.long_operations import OperationStatus, operations_of
@@ -25,6 +25,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.proofs import TableProof, proof_file, runs_of_a_pass
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.lake.suspensions import snapshot_command
+from cdc_pipeline.operations.plan_text import operation_line
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, Suspension
 from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.run.plan.needs_snapshot import why_needed, why_parted
@@ -144,6 +145,21 @@ def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> Sou
         operations=tuple(operations_of(config, cut)),
         **_proof(config, paths, cut),
     )
+
+
+def stopped(config: PipelineConfig | None) -> StoppedError:
+    """For a command that a signal has ended; what it has left is what its source's lake says."""
+    left, again = "", "give the same command again"
+    if config is not None:
+        again += ": what is published stays, and it goes on from there"
+        paths = LakePaths.of(config)
+        with suppress(CdcError, OSError):
+            cut, pending = state.last_cut(paths), state.pending_record(paths)
+            left = "no cut yet" if cut is None else f"the lake is at cut {cut.batch_number}"
+            if pending is not None:
+                left += f"; batch {pending.batch_number} is recorded: the next run finishes it"
+            left = "; ".join([left, *map(operation_line, operations_of(config, cut))])
+    return StoppedError("the command was stopped", got=left or None, next_step=again)
 
 
 def _tables(config: PipelineConfig, cut: Cut | None, cursor: CursorState) -> dict[str, TableStatus]:

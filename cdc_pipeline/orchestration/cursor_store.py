@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
+from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
+from cdc_pipeline.orchestration.metadata import ANY, CURSOR_ENTRY
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -201,20 +202,16 @@ def _is_same(one: dg.EventLogEntry, other: dg.EventLogEntry) -> bool:
 
 
 def _when(entry: dg.EventLogEntry) -> str:
-    from datetime import UTC, datetime
-
-    at = datetime.fromtimestamp(entry.timestamp, tz=UTC).isoformat(timespec="seconds")
+    at = time_of(int(entry.timestamp * 1e6)).isoformat(timespec="seconds")
     return f"{at} (run {entry.run_id[:8]})" if entry.run_id else at
 
 
 def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
     """The event's other entries; a value other than text, number or JSON becomes its text."""
-    materialization = entry.asset_materialization
-    metadata: dict[str, object] = {}
-    for name, value in (materialization.metadata if materialization is not None else {}).items():
-        plain = getattr(value, "value", None)
-        if name != CURSOR_ENTRY and plain is not None:
-            metadata[name] = (
-                plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
-            )
-    return metadata
+    event = entry.asset_materialization
+    values = {} if event is None else {name: one.value for name, one in event.metadata.items()}
+    return {
+        name: ANY.dump_python(value, mode="json", fallback=str)
+        for name, value in values.items()
+        if name != CURSOR_ENTRY and value is not None
+    }

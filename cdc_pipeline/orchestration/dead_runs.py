@@ -25,6 +25,7 @@ from collections import Counter
 from typing import Final
 
 import dagster as dg
+from dagster._utils.concurrency import ConcurrencyKeyInfo
 
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
 from cdc_pipeline.processes import boot_id, is_gone, machine_start_s, process_mark
@@ -63,13 +64,11 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
 
     Returns the ids of the dead runs, and of the live ones that hold a slot or wait for it.
     """
-    storage, holders = instance.event_log_storage, dict[str, set[str]]()  # steps with a slot
-    if storage.supports_global_concurrency_limits:
-        info = storage.get_concurrency_info(pool_name(source))
-        for slot in info.claimed_slots:
-            holders.setdefault(slot.run_id, set()).add(slot.step_key)
-        for step in info.pending_steps:
-            holders.setdefault(step.run_id, set())
+    pool, holders = pool_of(instance, source), dict[str, set[str]]()  # steps with a slot
+    for slot in pool.claimed_slots:
+        holders.setdefault(slot.run_id, set()).add(slot.step_key)
+    for step in pool.pending_steps:
+        holders.setdefault(step.run_id, set())
     # A snapshot or a verification has no slot.
     started = dg.RunsFilter(tags={SOURCE_TAG: source}, statuses=[dg.DagsterRunStatus.STARTED])
     freed, alive = [], []
@@ -87,9 +86,29 @@ def free_dead_runs(instance: dg.DagsterInstance, *, source: str) -> tuple[list[s
                 run, "The run's process died: killed, out of memory, or the machine stopped."
             )
         if run_id in holders:
-            storage.free_concurrency_slots_for_run(run_id)
+            instance.event_log_storage.free_concurrency_slots_for_run(run_id)
         freed.append(run_id)
     return freed, alive
+
+
+def waiting_runs(instance: dg.DagsterInstance, *, source: str, job_name: str) -> list[str]:
+    """Runs of a job in Dagster's queue, or behind another run's slot: with none taken, they begin
+    at once, or are dead.
+    """
+    pool, queued = pool_of(instance, source), [dg.DagsterRunStatus.QUEUED]
+    behind = [*pool.pending_run_ids] if pool.claimed_slots else []
+    runs = [*instance.get_runs(dg.RunsFilter(job_name=job_name, statuses=queued))]
+    runs += instance.get_runs(dg.RunsFilter(behind, job_name=job_name)) if behind else []
+    return [run.run_id for run in runs]
+
+
+def pool_of(instance: dg.DagsterInstance, source: str) -> ConcurrencyKeyInfo:
+    storage, name = instance.event_log_storage, pool_name(source)
+    if storage.supports_global_concurrency_limits:
+        return storage.get_concurrency_info(name)
+    return ConcurrencyKeyInfo(
+        concurrency_key=name, slot_count=0, claimed_slots=[], pending_steps=[]
+    )
 
 
 def _attempt_tag(step_key: str, attempts_before: int) -> str:

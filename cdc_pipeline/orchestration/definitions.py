@@ -46,7 +46,6 @@ from cdc_pipeline.orchestration.assets.capture_asset import (
 from cdc_pipeline.orchestration.assets.check_assets import build_checks
 from cdc_pipeline.orchestration.assets.snapshot_asset import TakeSnapshot, build_snapshot
 from cdc_pipeline.orchestration.broken import build_broken
-from cdc_pipeline.orchestration.dead_runs import free_dead_runs
 from cdc_pipeline.orchestration.events.recorder import RowCounter
 from cdc_pipeline.orchestration.jobs.erase_job import build_erase_jobs
 from cdc_pipeline.orchestration.jobs.growth_sensor import build_growth_sensor
@@ -311,11 +310,6 @@ def _capture_job(
     )
 
 
-def load_checked(file: Path) -> PipelineConfig:
-    """As a run loads it, with what only Dagster can check; ConfigMistakes: all its mistakes."""
-    return read_document(file).resolve(accepts=accepts)
-
-
 def outline_of(file: Path, cdc: CdcResource) -> PipelineConfig:
     return outline_checked(read_document(file, environment=cdc.variables()))
 
@@ -344,19 +338,13 @@ def _job_description(config: PipelineConfig) -> str:
 def _schedule(config: PipelineConfig, *, translator: CdcTranslator) -> dg.ScheduleDefinition | None:
     if config.schedule is None:
         return None
-    cursor_key, tags = translator.cursor_key(config.name), run_tags(config.name, "capture")
-
-    def request(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
-        free_dead_runs(context.instance, source=config.name)
-        # The cursor alone stands for the source (see `capture_asset`).
-        return dg.RunRequest(asset_selection=[cursor_key], tags=tags)
-
     return schedule_of(
         config.schedule,
         job_name=translator.job_name(config.name),
-        tags=tags,
+        tags=run_tags(config.name, "capture"),
         description=f"Captures {config.name}.",
-        execution_fn=request,
+        # The cursor alone stands for the source (see `capture_asset`).
+        asset_selection=[translator.cursor_key(config.name)],
     )
 
 

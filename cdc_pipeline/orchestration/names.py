@@ -7,12 +7,14 @@ Rules:
 - Anything else is written as ``~`` and two hex digits per UTF-8 byte, as in the lake's folders:
   Dagster splits texts at ``/``, ``,`` and ``...``, its pages read ``*``, quotes and brackets as
   operators, and browsers resolve ``..``.
-- Inputs and outputs of steps are numbered instead: Dagster allows only ``[A-Za-z0-9_]`` there, and
-  never shows them.
+- Inputs and outputs of steps have a hash of the key: Dagster allows only ``[A-Za-z0-9_]`` there,
+  and never shows them. A run is planned by definitions that were loaded earlier, and executed by
+  those of its process: where a table has come meanwhile, a number would be another table's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final
 
@@ -34,6 +36,11 @@ def dagster_name(name: str) -> str:
 
 def plain_name(part: str) -> str:
     return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("~", "")).decode(), part)
+
+
+def port_name(kind: str, *parts: str) -> str:
+    """The name of a step's input or output."""
+    return f"{kind}_{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:24]}"
 
 
 def identifier(name: str) -> str:

@@ -68,6 +68,16 @@ def run_tags(source: str, kind: RunKind) -> dict[str, str]:
     return {SOURCE_TAG: source, KIND_TAG: kind}
 
 
+def job_of(
+    step: dg.OpDefinition, *, name: str, source: str, kind: RunKind, description: str | None = None
+) -> dg.JobDefinition:
+    """Of one step, in the process of its run; `description`: by default the step's."""
+    described = step.description if description is None else description
+    return dg.GraphDefinition(name=name, node_defs=[step], description=described).to_job(
+        executor_def=dg.in_process_executor, tags=run_tags(source, kind)
+    )
+
+
 def pool_name(source: str) -> str:
     """Its limit of 1 is in dagster.yaml."""
     return f"cdc_{source}"
@@ -180,11 +190,12 @@ class CdcTranslator:
                 | dg.AssetSelection.tag(ROLE_TAG, "snapshot")
             )
         # Dagster's own on_cron waits for events of what an asset depends on: a capture is the whole
-        # source, and nothing else writes them.
+        # source, and nothing else writes them. Ticks during a run ask for one run after it.
         tick: dg.AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
         tick = dg.AutomationCondition.cron_tick_passed(automation.on_cron, automation.timezone)
         label = f"on_cron({automation.on_cron}, {automation.timezone})"
-        return tick.since_last_handled().with_label(label)
+        is_due = tick.since_last_handled() & ~dg.AutomationCondition.in_progress()
+        return is_due.with_label(label)
 
     def metadata(self, config: PipelineConfig, table: str | None) -> Mapping[str, Any]:  # noqa: ARG002
         """Return further metadata of an asset's definition."""

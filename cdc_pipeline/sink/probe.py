@@ -184,8 +184,8 @@ def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
                 "Delta does not write or read a table in the lake",
                 expected=f"{_ROWS} rows written and read",
                 got=said_by(error),
-                next_step="see docs/lake/storage.md for the jars, permissions and settings that "
-                "this kind of lake needs",
+                next_step="if a class is missing: `python -m cdc_pipeline.sink.spark --with s3` "
+                "(or azure, gcs); if it is refused: let the account write there",
             ) from None
         if tuple(read_row) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
             raise SinkError(

@@ -78,9 +78,12 @@ def test_a_reader_that_goes_away_ends_binlog_quietly() -> None:
     assert process.wait(timeout=120) == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_command_that_is_stopped_says_so_by_its_exit_code(
-    tmp_path: Path, number: signal.Signals, code: int
+@pytest.mark.parametrize(
+    ("number", "code", "options"),
+    [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, []), (signal.SIGTERM, 143, ["--json"])],
+)
+def test_f250_a_command_that_is_stopped_says_what_it_leaves(
+    tmp_path: Path, number: signal.Signals, code: int, options: list[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         source = {"kind": "live", "host": "127.0.0.1", "port": silent.getsockname()[1]}
@@ -92,8 +95,9 @@ def test_a_command_that_is_stopped_says_so_by_its_exit_code(
         }
         (tmp_path / "shop.yaml").write_text(json.dumps(pipeline))
         with subprocess.Popen(
-            [SCRIPT, "--jobs", str(tmp_path), "--cursor", "lake", "run", "shop"],
+            [SCRIPT, "--jobs", str(tmp_path), "--cursor", "lake", "run", "shop", *options],
             env={**os.environ, "SECRET": "x"},
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             # Tests in the background ignore SIGINT, and Dagster makes of SIGTERM what SIGINT is.
@@ -102,6 +106,15 @@ def test_a_command_that_is_stopped_says_so_by_its_exit_code(
             connection, _ = silent.accept()
             with connection:
                 process.send_signal(number)
-                assert process.stderr is not None
-                assert process.stderr.read().splitlines()[-1] == "stopped"
+                result, said = process.communicate()
+                if options:
+                    document = json.loads(result)
+                    assert (document["code"], document["got"]) == ("stopped", "no cut yet")
+                else:
+                    assert said.splitlines()[-3:] == [
+                        "Error: the command was stopped",
+                        "  got       no cut yet",
+                        "  next      give the same command again: what is published stays, and it "
+                        "goes on from there",
+                    ]
     assert process.returncode == code

@@ -22,6 +22,7 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
+from dagster._daemon.types import DaemonHeartbeat
 
 from cdc_pipeline.cli import doctor
 from cdc_pipeline.cli.app import cli
@@ -151,3 +152,27 @@ def test_a_schedule_that_waits_for_a_time_to_come_is_told(project: Project) -> N
         assert "clock was ahead" in told
         instance.wipe_all_schedules()
         assert "clock was ahead" not in _run(project, "shop", "--area", "local").stdout
+
+
+def test_k35_f254_a_schedule_that_is_on_and_has_no_ticks_is_told(project: Project) -> None:
+    """Its code location does not load, or has got another name, where it is off: `doctor` called it
+    fine, since the daemon runs."""
+    shutil.copytree(SHOP, project.root / "journals")
+    schedule = 'schedule: {cron: "*/15 * * * *"}\n'
+    (project.jobs / "shop.yaml").write_text(YAML + schedule)
+    data = ScheduleInstigatorData("*/15 * * * *", last_iteration_timestamp=time.time() - 7_200)
+
+    def switched_on(location: str, data: ScheduleInstigatorData) -> InstigatorState:
+        repository = RemoteRepositoryOrigin(
+            RegisteredCodeLocationOrigin(location), "__repository__"
+        )
+        origin = RemoteInstigatorOrigin(repository, "shop_capture_schedule")
+        return InstigatorState(origin, InstigatorType.SCHEDULE, InstigatorStatus.RUNNING, data)
+
+    with open_instance() as instance:
+        instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), "SCHEDULER", "id", []))
+        instance.add_instigator_state(switched_on("jobs", data))
+        assert "has no ticks" in _run(project, "shop", "--area", "local").stdout
+        now = ScheduleInstigatorData("*/15 * * * *", last_iteration_timestamp=time.time())
+        instance.add_instigator_state(switched_on("another", now))
+        assert "has no ticks" not in _run(project, "shop", "--area", "local").stdout

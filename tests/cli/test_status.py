@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import dagster as dg
@@ -10,9 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.lake.long_operations import Operation, begin, new_operation_id
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.operations.status import stopped
 from tests.sink.read.conftest import suspension
-from tests.support.fake_capture import cut, write_config, write_cut
+from tests.support.fake_capture import cursor, cut, write_config, write_cut
 from tests.support.project import Project
 from tests.support.told import COMMANDS, Told
 
@@ -72,6 +76,29 @@ def test_k4_the_state_of_a_source_with_suspended_tables_is_not_ready(shops: Proj
         "wrong": None,
     }
     assert found["held"]["reason"].startswith("1 of 2 tables is suspended")
+
+
+def test_k35_f250_a_first_snapshot_that_was_stopped_is_told_before_there_is_a_cut(
+    shops: Project,
+) -> None:
+    config = load_config(shops.jobs / "new.yaml")
+    tables = ("shop.orders",)
+    state = Operation(
+        operation_id=new_operation_id(),
+        source="new",
+        sources=tables,
+        targets=tables,
+        cursor=cursor("new"),
+    )
+    with ExitStack() as stack:
+        begin(config, state, stack)
+        assert f"of shop.orders: from {state.cursor.position}; under way" in _run(
+            "status", "new"
+        ).stdout.replace("\n", " ")
+    said = "run the same `cdc-pipeline snapshot new --table shop.orders` again to continue it"
+    assert said in _run("status", "new").stdout
+    assert "snapshot stopped" in _run("status").stdout
+    assert said in str(stopped(config).got), "as a command that Ctrl-C ends says it "
 
 
 def test_an_archive_is_never_behind_and_a_server_is(shops: Project) -> None:

@@ -63,6 +63,21 @@ def test_k20_an_escaped_cell_is_folded_and_not_cut() -> None:
     assert "".join(printed(rows, width=40).split()).count("\\x1b") == 30
 
 
+def test_f252_names_stay_whole_where_a_terminal_is_narrow() -> None:
+    numbers = ("Delta version", "last batch")
+    rows = table("Tables", "table", *numbers, "mode", "", numbers=numbers)
+    rows.add_row("warehouse.order_line_items", "12", "1", "mirror", "")
+    rows.add_row(HOSTILE, "7", "", "history", styled(("suspended", "red")))
+    shown = [line.rstrip() for line in printed(rows, width=60).splitlines()]
+    assert shown[:3] == [
+        "Tables",
+        "warehouse.order_line_items",
+        "  Delta version 12, last batch 1, mode mirror",
+    ]
+    assert shown[-1] == "  Delta version 7, mode history, suspended"
+    assert "warehouse.order_line_items" in printed(rows, width=300)
+
+
 def test_k20_progress_takes_names_as_they_are() -> None:
     """K20: a table called [/x] ended the command by a MarkupError."""
     stream = io.StringIO()

@@ -116,7 +116,8 @@ class Project:
                 }
             }
         }
-        settings["run_retries"] = {"enabled": True, "max_retries": 1}
+        deployed = ROOT / "docs" / "deploy" / "files" / "dagster.yaml"
+        settings["run_retries"] = yaml.safe_load(deployed.read_text())["run_retries"]
         settings["run_monitoring"] |= {
             "poll_interval_seconds": 2,
             "free_slots_after_run_end_seconds": 2,

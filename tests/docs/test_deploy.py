@@ -85,6 +85,8 @@ def test_the_instance_of_the_containers_is_the_projects_own_with_another_storage
     of_containers = yaml.safe_load((FILES / "dagster.yaml").read_text())
     added = {"storage", "run_retries"}
     assert {k: v for k, v in of_containers.items() if k not in added} == shipped
+    retries = of_containers["run_retries"]
+    assert retries["retry_on_asset_or_op_failure"] is False, "for killed runs (F251)"
     monkeypatch.setenv("DAGSTER_POSTGRES_HOST", "state")
     monkeypatch.setenv("DAGSTER_POSTGRES_PASSWORD", "secret")
     read, _ = dagster_instance_config(str(FILES))

@@ -154,6 +154,17 @@ def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
     yield from visit(tree, "")
 
 
+def test_f253_no_text_names_a_file_of_the_checkout() -> None:
+    """A wheel has neither the documentation nor a Makefile."""
+    named = {
+        f"{file.relative_to(PACKAGE)}::{place}"
+        for file, tree in trees(PACKAGE, "docs/|make dev")
+        for place, text in _texts(tree)
+        if "docs/" in text or "make dev" in text
+    }
+    assert not named
+
+
 def named_in_the_package() -> set[str]:
     """Places with a text that names a command."""
     found = set()

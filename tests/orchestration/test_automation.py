@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from dagster._core.events import AssetMaterializationPlannedData, DagsterEvent
 
 from cdc_pipeline import build_definitions
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
@@ -72,6 +73,25 @@ def test_a_cron_on_one_table_captures_the_whole_source(
     assert daemon.tick(NOON + timedelta(minutes=62)) == set(), "once for each tick"
     assert daemon.tick(NOON + timedelta(minutes=121)) == {KEYS["shop.orders"]}
     assert [daemon.events_of(key) for key in (*KEYS.values(), CURSOR)] == [2, 2, 2]
+
+
+def test_k25_f245_ticks_during_a_run_ask_for_one_run_after_it(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    daemon = Daemon(project, instance, "{cursor: {automation: {on_cron: '0 * * * *'}}}")
+    assert daemon.tick(NOON + timedelta(minutes=30)) == set()
+    job = daemon.definitions.resolve_implicit_global_asset_job_def()
+    started = dg.DagsterRunStatus.STARTED
+    run = instance.create_run_for_job(job, asset_selection={CURSOR}, status=started)
+    planned = AssetMaterializationPlannedData(CURSOR)
+    kind = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED.value
+    event = DagsterEvent(kind, job_name=run.job_name, event_specific_data=planned)
+    instance.report_dagster_event(event, run.run_id)
+    assert daemon.tick(NOON + timedelta(minutes=61)) == set()
+    assert daemon.tick(NOON + timedelta(minutes=121)) == set()
+    instance.report_run_failed(run)
+    assert daemon.tick(NOON + timedelta(minutes=122)) == {CURSOR}
+    assert daemon.tick(NOON + timedelta(minutes=123)) == set()
 
 
 def test_a_cron_on_the_cursor_waits_for_no_table(

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from cdc_pipeline import CdcTranslator, build_definitions
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.dagster_config import AssetSettings, DagsterConfig
-from cdc_pipeline.config.pipeline_config import ConfigMistakes, PipelineConfig
-from cdc_pipeline.orchestration.definitions import load_checked
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, PipelineConfig, read_document
+from cdc_pipeline.orchestration.definitions import accepts
 from tests.support.fake_capture import write_config
 from tests.support.project import Project
 
@@ -200,7 +200,7 @@ def test_what_dagster_refuses_is_a_mistake_with_its_line(
 ) -> None:
     file = write_config(project.jobs, "shop", extra=f"dagster:\n  {section}\n")
     with pytest.raises(ConfigMistakes) as caught:
-        load_checked(file)
+        read_document(file).resolve(accepts=accepts)
     found = [str(one).partition(": dagster.") for one in caught.value.mistakes]
     assert [at.split(",")[0] for at, _, _ in found] == ["line 10"] * len(mistakes)
     for (_, _, said), expected in zip(found, mistakes, strict=True):
@@ -215,7 +215,7 @@ def test_a_cron_from_the_environment_is_shown_as_it_is_written(
     monkeypatch.setenv("WHEN", "not-to-be-shown")
     file = write_config(project.jobs, "shop", extra="dagster: {automation: {on_cron: '${WHEN}'}}\n")
     with pytest.raises(ConfigMistakes) as caught:
-        load_checked(file)
+        read_document(file).resolve(accepts=accepts)
     assert "'${WHEN}' is not a cron expression" in str(caught.value)
     assert "not-to-be-shown" not in str(caught.value)
 

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteJobOrigin,
+    RemoteRepositoryOrigin,
+)
 
 from cdc_pipeline.config.pipeline_config import ConfigMistakes, PipelineConfig, load_config
 from cdc_pipeline.errors import ConfigError
@@ -25,6 +30,7 @@ from tests.support.fake_capture import cut, write_config, write_cut
 from tests.support.project import ROOT, Project
 
 BACKFILL = "dagster: {backfill_from: 2026-01-01}\n"
+_REPOSITORY = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("jobs"), "__repository__")
 SCHEDULE = "schedule: {cron: '5 * * * *', timezone: Europe/Berlin, enabled: true}\n"
 
 
@@ -125,6 +131,47 @@ def test_a_job_and_a_schedule_for_each_source(
     (op,) = definitions.resolve_job_def("shop_capture").all_node_defs
     assert isinstance(op, dg.OpDefinition)
     assert op.pool == "cdc_shop"
+
+
+def test_k25_f245_ticks_during_a_long_capture_ask_for_one_run_after_it(
+    project: Project, disk_instance: dg.DagsterInstance
+) -> None:
+    """Whether it waits in Dagster's queue or for the slot; one that died waiting holds up none."""
+    maintenance = "maintenance: {cron: '@daily'}\n"
+    write_config(project.jobs, "shop", extra=SCHEDULE + maintenance)
+    definitions = build_definitions(project.jobs)
+    context = dg.build_schedule_context(
+        instance=disk_instance, repository_def=definitions.get_repository_def()
+    )
+
+    def skips(job: str = "shop_capture") -> str | None:
+        tick = definitions.resolve_schedule_def(f"{job}_schedule").evaluate_tick(context)
+        assert len(tick.run_requests or ()) == (tick.skip_message is None)
+        return tick.skip_message
+
+    def queued_run(job: str) -> dg.DagsterRun:
+        run = disk_instance.get_runs(limit=1)[0]  # Dagster makes none without its code location
+        run_id, status = dg.DagsterRun(job_name=job).run_id, dg.DagsterRunStatus.QUEUED
+        origin = RemoteJobOrigin(_REPOSITORY, job)
+        return disk_instance.add_run(
+            run._replace(run_id=run_id, job_name=job, status=status, remote_job_origin=origin)
+        )
+
+    job, started = definitions.resolve_job_def("shop_capture"), dg.DagsterRunStatus.STARTED
+    at_work, waiting = (disk_instance.create_run_for_job(job, status=started) for _ in range(2))
+    storage = disk_instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("cdc_shop")
+    assert storage.claim_concurrency_slot("cdc_shop", at_work.run_id, "capture_shop").is_claimed
+    assert skips() is None, "what was committed since its plan is for the next run"
+    assert not storage.claim_concurrency_slot("cdc_shop", waiting.run_id, "capture_shop").is_claimed
+    assert skips() == f"run {waiting.run_id} of shop_capture waits, and will do the same"
+    storage.free_concurrency_slots_for_run(at_work.run_id)
+    assert skips() is None, "a run that waits for a free slot is dead, or begins"
+    queued = queued_run("shop_capture")
+    assert skips() == f"run {queued.run_id} of shop_capture waits, and will do the same"
+    assert skips("shop_maintenance") is None
+    queued_run("shop_maintenance")
+    assert "shop_maintenance waits" in str(skips("shop_maintenance"))
 
 
 def test_mistakes_of_one_file_keep_their_paths_where_one_source_is_loaded(project: Project) -> None:

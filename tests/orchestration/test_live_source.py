@@ -8,9 +8,14 @@ import socket
 import dagster as dg
 import pytest
 from click.testing import CliRunner
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.errors import MergeError
+from cdc_pipeline.fault_points import listening
+from cdc_pipeline.lake.long_operations import operations_of
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
 from cdc_pipeline.orchestration.definitions import build_definitions
 from cdc_pipeline.orchestration.runs.execute import execute_capture, load_source
@@ -23,6 +28,7 @@ from tests.orchestration.failures import failure_of
 from tests.servers.server import Server
 from tests.support.captures import memory as memory
 from tests.support.dagster_runs import killed_run, last_event, stored_run
+from tests.support.kills import AtPoint
 from tests.support.project import Project, follow_server
 
 
@@ -103,6 +109,49 @@ def test_f94_a_saved_pattern_has_its_tables_and_a_first_snapshot_before_any_run(
         instance=disk_instance, raise_on_error=False
     )
     assert "a snapshot needs partitions" in str(failure_of(lacking).description)
+
+
+@pytest.mark.usefixtures("memory")
+def test_k17_f246_a_snapshot_that_is_executed_again_goes_on_also_if_it_was_to_restart(
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    """By a person, and by Dagster's retries of a run that died: the configuration is the same."""
+    name = f"{mysql_database}.orders"
+    mysql_server.execute(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    mysql_server.execute(f"INSERT INTO {name} VALUES (1), (2)")
+    follow_server(project, mysql_server, name)
+    config = load_config(project.jobs / "shop.yaml")
+    job = build_definitions(project.jobs).resolve_job_def("shop_snapshot")
+
+    def run_after(parent: dg.DagsterRun | None) -> dg.DagsterRun:
+        run = disk_instance.create_run_for_job(
+            job,
+            run_config={"ops": {"snapshot_shop": {"config": {"restart": True}}}},
+            tags={**(parent.tags if parent is not None else {}), "dagster/partition": name},
+            root_run_id=None if parent is None else parent.run_id,
+            parent_run_id=None if parent is None else parent.run_id,
+        )
+        execute_run(InMemoryJob(job), run, disk_instance)
+        return stored_run(disk_instance, run.run_id)
+
+    def stop() -> None:
+        raise MergeError("stopped")
+
+    def unfinished() -> list[str]:
+        return [operation.operation_id for operation in operations_of(config, None)]
+
+    with listening(AtPoint("snapshot_read", stop)):
+        first = run_after(None)
+    (begun,) = unfinished()
+    with listening(AtPoint("snapshot_read", stop)):
+        again = run_after(first)
+    assert unfinished() == [begun]
+    with listening(AtPoint("snapshot_read", stop)):
+        run_after(None)
+    (begun_anew,) = unfinished()
+    assert begun_anew != begun
+    assert run_after(again).status is dg.DagsterRunStatus.SUCCESS, "which gives that up"
+    assert not unfinished()
 
 
 @pytest.mark.usefixtures("memory")

@@ -9,11 +9,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config, read_document
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.orchestration.cursor_store import cursors_of
-from cdc_pipeline.orchestration.definitions import build_definitions, load_checked
+from cdc_pipeline.orchestration.definitions import accepts, build_definitions
 from cdc_pipeline.orchestration.jobs.alerts import Alert, build_alerts
 from cdc_pipeline.orchestration.jobs.plan_job import plan_text
 from cdc_pipeline.orchestration.translator import CdcTranslator
@@ -104,6 +104,23 @@ def test_k35_f173_the_sensor_starts_a_run_that_tells_what_it_cannot_cure_and_one
     assert "ahead of the lake" in str(tick.skip_message)
 
 
+def test_k35_f248_the_sensor_waits_for_no_run_that_died_before_it_had_a_slot(
+    project: Project, disk_instance: dg.DagsterInstance, mysql_server: Server, mysql_database: str
+) -> None:
+    """It has named no process: it stays, as if it ran, where nobody ends it."""
+    follow_server(project, mysql_server, f"{mysql_database}.*", dagster={"sensor": {}})
+    job = build_definitions(project.jobs).resolve_job_def("shop_capture")
+    storage, started = disk_instance.event_log_storage, dg.DagsterRunStatus.STARTED
+    died, at_work = (disk_instance.create_run_for_job(job, status=started) for _ in range(2))
+    storage.initialize_concurrency_limit_to_default("cdc_shop")
+    assert storage.claim_concurrency_slot("cdc_shop", at_work.run_id, "capture_shop").is_claimed
+    assert not storage.claim_concurrency_slot("cdc_shop", died.run_id, "capture_shop").is_claimed
+    waits = "shop_capture is queued or running"
+    assert _ticked(project, disk_instance).skip_message == waits
+    storage.free_concurrency_slots_for_run(at_work.run_id)
+    assert _ticked(project, disk_instance).skip_message != waits
+
+
 def test_the_sensor_is_stopped_unless_it_is_enabled_and_archives_have_none(
     project: Project, mysql_server: Server
 ) -> None:
@@ -139,7 +156,7 @@ def test_checks_are_a_job_with_a_schedule_of_their_own(
 def test_a_wrong_cron_of_the_checks_is_a_mistake_with_its_path(project: Project) -> None:
     file = write_config(project.jobs, "shop", extra="dagster: {checks: {cron: now and then}}\n")
     with pytest.raises(ConfigMistakes) as caught:
-        load_checked(file)
+        read_document(file).resolve(accepts=accepts)
     assert [mistake.path for mistake in caught.value.mistakes] == ["dagster.checks.cron"]
 
 

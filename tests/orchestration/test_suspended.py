@@ -133,6 +133,20 @@ def test_k35_f192_a_run_makes_what_follows_a_table_too_unless_that_is_suspended(
         assert len(instance.fetch_materializations(ITEMS, limit=9).records) == 1
 
 
+def test_k35_f249_outputs_keep_their_names_when_a_table_comes(project: Project) -> None:
+    """The process of a step may load another table than that of its run has planned with: outputs
+    by number were others' there, and Dagster skipped what waits for one, in a green run."""
+
+    def name_of(*tables: str) -> str:
+        write_config(project.jobs, "shop", include=tables)
+        layer = build_definitions(project.jobs).resolve_job_def("shop_capture").asset_layer
+        handle = layer.get_op_output_handle(ORDERS)
+        assert handle is not None
+        return handle.output_name
+
+    assert name_of("shop.orders") == name_of("shop.aaa", "shop.orders")
+
+
 def test_k4_a_suspended_table_shows_with_cause_place_and_way_out(
     project: Project, instance: dg.DagsterInstance
 ) -> None:

@@ -32,7 +32,7 @@ has all. Dagster plots entries of the kinds int and float.
 
 def metadata_page() -> str:
     lines = [
-        f"- {code(name)}{'' if kind == 'text' else f' ({kind})'}: {MEANINGS.get(name, '')}"
+        f"- {code(name)}{'' if kind == 'text' else f' ({kind})'}: {MEANINGS[name]}"
         for name, kind in sorted(entries().items())
     ]
     return "\n".join([INTRO, made_from("cdc_pipeline/orchestration"), *lines]) + "\n"

@@ -177,7 +177,7 @@ def _texts_of(column: Column, values: pa.Array) -> tuple[Callable[[Any], str], p
         return lambda reals: f"[{','.join(map(_real, reals))}]", values.cast(pa.list_(pa.string()))
     raise BinlogError(
         f"column {column.name!r} cannot be written as JSON",
-        expected="a type of docs/reference/types.md",
+        expected="a type that this version knows",
         got=str(type_),
         next_step="please report the type of the column",
     )

@@ -92,7 +92,7 @@ def width_rules(schema: TableSchema) -> NDArray[np.int32]:
 def _unknown(column: Column, what: str, next_step: str) -> UnknownColumnTypeError:
     return UnknownColumnTypeError(
         f"column {column.name!r} is {what}",
-        expected="a type of docs/reference/types.md",
+        expected="a type that this version knows",
         got=f"{type_name(column.wire_type)}, metadata {column.wire_meta}, fraction digits "
         f"{column.fraction_digits}",
         next_step=next_step,

@@ -256,7 +256,7 @@ def _wire(code: int, meta: Reader) -> _Wire:
     if spec is None:
         raise UnknownColumnTypeError(
             "an unknown column type",
-            expected="a type of docs/reference/types.md",
+            expected="a type that this version knows",
             got=type_name(code),
             next_step="exclude the table from the capture",
         )

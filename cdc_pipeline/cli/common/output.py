@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
@@ -86,35 +86,25 @@ def print_log_with(printer: Callable[[str], None] | None) -> None:
 
 
 def results() -> Console:
-    from cdc_pipeline.cli.common.terminal import PlainConsole
-
     ended()
     # Without a terminal, lines are not folded at a terminal's width.
-    return PlainConsole(
-        file=sys.stdout,
-        width=None if sys.stdout.isatty() else _WIDTH_IN_FILES,
-        no_color=_no_color(),
-    )
+    return _console(sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
 
 
 def notes(stream: TextIO | None = None) -> Console:
     """For progress and notes; silent if the user wants none."""
-    from cdc_pipeline.cli.common.terminal import PlainConsole
-
-    return PlainConsole(
-        file=stream or sys.stderr, no_color=_no_color(), quiet=current_settings().quiet
-    )
+    return _console(stream or sys.stderr, quiet=current_settings().quiet)
 
 
 def errors() -> Console:
+    return _console(sys.stderr)
+
+
+def _console(file: TextIO, **settings: Any) -> Console:
     from cdc_pipeline.cli.common.terminal import PlainConsole
 
-    return PlainConsole(file=sys.stderr, no_color=_no_color())
-
-
-def _no_color() -> bool | None:
-    """None lets NO_COLOR and the terminal decide."""
-    return True if current_settings().no_color else None
+    # None lets NO_COLOR and the terminal decide.
+    return PlainConsole(file=file, no_color=current_settings().no_color or None, **settings)
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
@@ -132,9 +122,10 @@ def styled(*parts: str | tuple[str, str]) -> Text:
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     """The columns in `numbers` are right-aligned; without any name there is no header."""
     from rich import box
-    from rich.table import Table
 
-    rows = Table(
+    from cdc_pipeline.cli.common.terminal import Rows
+
+    rows = Rows(
         title=title or None,
         title_justify="left",
         title_style="bold",
@@ -147,7 +138,11 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
         # Numbers are never broken: on a narrow terminal, texts are folded instead.
         is_number = column in numbers
         rows.add_column(
-            column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+            column,
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number,
+            min_width=len(column) if is_number else None,
         )
     return rows
 

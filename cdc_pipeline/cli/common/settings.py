@@ -21,7 +21,9 @@ _EXAMPLES: Final = Path(__file__).parents[1] / "examples.txt"
 
 @dataclass
 class Settings:
-    """`cursor`: where cursors are kept (`source_access`); `quiet`: no progress and no notes."""
+    """`cursor`: where cursors are kept (`source_access`); `quiet`: no progress and no notes;
+    `opened`: the source that the command has read the file of last.
+    """
 
     jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
     debug: bool = False
@@ -29,6 +31,7 @@ class Settings:
     cursor: Literal["dagster", "lake"] = "dagster"
     quiet: bool = False
     no_color: bool = False
+    opened: PipelineConfig | None = None
 
     def source_names(self) -> list[str]:
         """Sorted; raises ConfigError if there is no jobs directory."""
@@ -43,7 +46,7 @@ class Settings:
         """Raises ConfigError if there is no such file."""
         files = {file.stem: file for file in self._files()}
         if not files:
-            raise self.no_source_yet(source)
+            raise self.no_source_yet()
         if source not in files:
             name = Path(source).stem if source.endswith((".yaml", ".yml")) else source
             close = get_close_matches(name, files, n=1)
@@ -56,21 +59,22 @@ class Settings:
             )
         return files[source]
 
-    def no_source_yet(self, source: str = "NAME") -> ConfigError:
+    def no_source_yet(self) -> ConfigError:
         """The error for a jobs directory without a configuration file."""
         return ConfigError(
             f"no pipeline is configured in {self.jobs_directory} yet",
             expected="one YAML file for each source",
             got="no file that ends in .yaml or .yml",
-            next_step=f"write {self.jobs_directory / source}.yaml as README.md shows it, or name "
-            "another directory with --jobs or CDC_PIPELINE_JOBS",
+            next_step="make a project (`cdc-pipeline init my_project`) and go into its folder, or "
+            "name another directory with --jobs or CDC_PIPELINE_JOBS",
         )
 
     def config_of(self, source: str) -> PipelineConfig:
         """Raises ConfigError if there is no such file, or it has mistakes."""
         from cdc_pipeline.config.pipeline_config import load_config
 
-        return load_config(self.file_of(source))
+        self.opened = load_config(self.file_of(source))
+        return self.opened
 
 
 def current_settings() -> Settings:

@@ -4,6 +4,7 @@ is data).
 Rules:
 - A string is never markup: styles are given as `Text`. A table called ``[/x]`` is printed as that.
 - Before a text is laid out, `printable_lines` escapes what the terminal would interpret or hide.
+- A table whose words and numbers do not fit beside each other is shown as a list.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Span, Text
 
 from cdc_pipeline.cli.common.activity import cleared
@@ -46,6 +50,31 @@ class PlainConsole(Console):
         return super().render(
             _escaped(renderable) if isinstance(renderable, Text) else renderable, options
         )
+
+
+class Rows(Table):
+    """Where the words of its columns do not fit beside each other, a row is its first cell, and
+    below that the others, each with its label.
+    """
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        needed = Measurement.get(console, options.update_width(10_000), self).minimum
+        if not self.show_header or needed <= options.max_width:
+            for column in self.columns:  # others are folded between words
+                shown = map(str, (column.header, *column.cells))
+                column.no_wrap |= self.show_header and not any(" " in one for one in shown)
+            yield from super().__rich_console__(console, options)
+            return
+        if self.title:
+            yield Text(str(self.title), style="bold")
+        labels = [str(column.header) for column in self.columns]
+        for first, *cells in zip(*(column.cells for column in self.columns), strict=True):
+            yield first
+            pairs = zip(labels[1:], cells, strict=True)
+            texts = [
+                Text.assemble(label, " " if label else "", cell) for label, cell in pairs if cell
+            ]
+            yield Padding(Text(", ").join(texts), (0, 0, 0, 2))
 
 
 def _escaped(text: Text) -> Text:

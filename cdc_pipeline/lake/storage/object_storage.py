@@ -418,9 +418,8 @@ class ObjectStorage:
                     expected="credentials in sink.storage, in the environment, or from the "
                     "machine's own identity",
                     got=self._answer(error),
-                    next_step="set them in sink.storage from the environment "
-                    "(docs/lake/storage.md), or give the machine an identity that may "
-                    "use the bucket",
+                    next_step="set them in sink.storage from the environment, or give the machine "
+                    "an identity that may use the bucket",
                 ) from None
             raise LakeUnreachableError(
                 f"the object store does not answer as expected: {at}",

@@ -31,7 +31,7 @@ _REFUSALS: Final = {
 }
 _PERMISSIONS: Final = (
     "sink.storage",
-    "give the account these permissions, or use another account (docs/lake/storage.md lists them)",
+    "let the account list, read, write and delete objects below the lake, or use another account",
 )
 
 

@@ -36,6 +36,7 @@ from cdc_pipeline.lake.long_operations import (
     is_appended,
     new_operation_id,
     remembered,
+    unfinished,
 )
 from cdc_pipeline.lake.records import BatchRecord, Note, RecordedTarget
 from cdc_pipeline.operations.backfill.backfill import last_of
@@ -210,6 +211,9 @@ class _Filling:
         if is_appended(self.config, self.state, self.folder.read_progress()):
             self.folder.finish(self.state)
             return None
+        for folder, other in unfinished(self.config, self.batch.cut):
+            if other.kind == "gap" and is_appended(self.config, other, folder.read_progress()):
+                folder.finish(other)  # of another range: its process was killed
         over = [each for each in remembered(self.config, "gap") if _contains(each, self.state)]
         left = [name for name in names if not any(self._has_rows(name, each) for each in over)]
         if not left:

@@ -362,7 +362,7 @@ def _zone_and_modes(context: Context) -> Iterator[Verdict]:
             "rescued and counted",
             expected="STRICT_TRANS_TABLES, NO_ZERO_DATE and NO_ZERO_IN_DATE in sql_mode",
             got="; ".join(lenient),
-            next_step="sink: {zero_dates: null} stores no text of them (docs/tables/rescue.md)",
+            next_step="sink: {zero_dates: null} stores no text of them",
         )
     else:
         yield ok("sql_mode is strict about dates")

@@ -161,9 +161,7 @@ def _plan(context: Context) -> Iterator[Verdict]:
     told = context.source.warnings(capture_plan.tables)  # each is a finding of its own
     for text in capture_plan.warnings:
         if text not in told:
-            yield warning(
-                text, next_step="see docs/tables/suspended.md; of features, docs/lake/readers.md"
-            )
+            yield warning(text, next_step=f"cdc-pipeline plan {context.config.name}")
     engines = {name: by for name, by in capture_plan.engines.items() if by != PLAIN}
     for engine, names in by_reason(engines):
         yield note(f"batches of {listed(names)} are applied by {engine}")

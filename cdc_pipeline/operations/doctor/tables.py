@@ -65,7 +65,7 @@ def _columns(context: Context) -> Iterator[Verdict]:
             if column.column is None:
                 yield error(
                     f"{table.name} has a column of an unknown type: it will be suspended",
-                    expected="a type listed in docs/reference/types.md",
+                    expected="a type that this version knows",
                     got=got,
                     next_step=f'change its type, or tables: {{exclude: ["{table.name}"]}}',
                 )

@@ -9,11 +9,12 @@ Rules:
 - A partition is materialized once its range is appended, or has no change of the table. What is
   refused fails the run; tables and ranges before it stay done. A day that is materialized is asked
   for by itself: the range that it was filled in is remembered, whatever is selected with it now.
+  So is each day of a range that is refused, if the table has such ranges.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from pydantic import Field
 
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig, TimeBoundConfig, TimeConfig
+from cdc_pipeline.errors import SnapshotError
+from cdc_pipeline.lake.long_operations import remembered
 from cdc_pipeline.orchestration.assets.snapshot_asset import OperationStep, operation_asset
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.translator import CdcTranslator, origin_text
@@ -85,43 +88,56 @@ def _changelog_tables(pipeline: PipelineConfig, known: Known) -> list[str]:
 
 
 def _run(step: OperationStep, asked: dict[str, Any]) -> None:
+    materialized = step.context.instance.get_materialized_partitions(step.key)
+    for table, days in _ranges(step.context.partition_keys, materialized):
+        step.context.log.info(f"appends the changes of {table} from {days[0]} to {days[-1]}")
+        try:
+            _fill(step, asked, table, days)
+        except SnapshotError as error:
+            # A run that was killed may have filled some of its days, and told of none.
+            filled = {each.sources for each in remembered(step.pipeline, "gap")}
+            if len(days) == 1 or (table,) not in filled:
+                raise
+            step.context.log.warning(f"now each day by itself: {error}")
+            for day in days:
+                _fill(step, asked, table, [day])
+
+
+def _fill(step: OperationStep, asked: dict[str, Any], table: str, days: list[date]) -> None:
     # Imported late: definitions are loaded often and need none of this.
     from cdc_pipeline.operations.backfill.gap import fill_gap
 
-    context, archive = step.context, asked.get("archive")
-    materialized = context.instance.get_materialized_partitions(step.key)
-    for table, first, last in _ranges(context.partition_keys, materialized):
-        context.log.info(f"appends the changes of {table} from {first} to {last}")
-        start, end = (datetime.combine(day, time(), UTC) for day in (first, last + _DAY))
-        report = fill_gap(
-            step.pipeline,
-            table=table,
-            start=TimeConfig(time=start),
-            # An end is the last moment that is in it.
-            end=TimeBoundConfig(time=end - timedelta(microseconds=1)),
-            archive=None if archive is None else Path(archive),
-            restart=asked["restart"],
-            **step.run,
-        )
-        context.log.info(f"{table}: {report.reason}")
-        for day in range((last - first).days + 1):
-            key = {"table": dagster_name(table), "utc_day": str(first + day * _DAY)}
-            context.log_event(
-                dg.AssetMaterialization(
-                    step.key,
-                    partition=dg.MultiPartitionKey(key),
-                    description=report.reason,
-                    metadata={
-                        "range": f"{report.start} - {report.end}",
-                        "rows_of_range": sum(report.rows.values()),
-                        "cut": str(report.cut),
-                    },
-                )
+    start, end = (datetime.combine(day, time(), UTC) for day in (days[0], days[-1] + _DAY))
+    archive = asked.get("archive")
+    report = fill_gap(
+        step.pipeline,
+        table=table,
+        start=TimeConfig(time=start),
+        # An end is the last moment that is in it.
+        end=TimeBoundConfig(time=end - timedelta(microseconds=1)),
+        archive=None if archive is None else Path(archive),
+        restart=asked["restart"],
+        **step.run,
+    )
+    step.context.log.info(f"{table}: {report.reason}")
+    for day in days:
+        key = {"table": dagster_name(table), "utc_day": str(day)}
+        step.context.log_event(
+            dg.AssetMaterialization(
+                step.key,
+                partition=dg.MultiPartitionKey(key),
+                description=report.reason,
+                metadata={
+                    "range": f"{report.start} - {report.end}",
+                    "rows_of_range": sum(report.rows.values()),
+                    "cut": str(report.cut),
+                },
             )
+        )
 
 
-def _ranges(keys: list[str], materialized: Collection[str]) -> Iterator[tuple[str, date, date]]:
-    """Table, first and last day of each range of days that follow each other."""
+def _ranges(keys: list[str], materialized: Collection[str]) -> list[tuple[str, list[date]]]:
+    """Tables, each with days that follow each other."""
     days = sorted(
         (
             plain_name(key.keys_by_dimension["table"]),
@@ -131,13 +147,13 @@ def _ranges(keys: list[str], materialized: Collection[str]) -> Iterator[tuple[st
         for key in keys
         if isinstance(key, dg.MultiPartitionKey)
     )
-    ranges: list[tuple[str, date, date]] = []
+    ranges: list[tuple[str, list[date]]] = []
     was_filled = False
     for table, day, is_filled in days:
-        follows = bool(ranges) and ranges[-1][0] == table and ranges[-1][2] + _DAY == day
+        follows = bool(ranges) and (ranges[-1][0], ranges[-1][1][-1] + _DAY) == (table, day)
         if follows and not was_filled and not is_filled:
-            ranges[-1] = (table, ranges[-1][1], day)
+            ranges[-1][1].append(day)
         else:
-            ranges.append((table, day, day))
+            ranges.append((table, [day]))
         was_filled = is_filled
-    yield from ranges
+    return ranges

@@ -20,8 +20,6 @@ Rules:
   waits up to `snapshot.lock_wait_s`: the pool separates only runs of this job.
 - A body is one line, `yield from cdc.run(context)` (`definitions.py`, `resource.py`), as that of
   the default is: while it runs, `current_step` tells what it captures.
-- Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may
-  contain any character; Dagster's input and output names may not.
 - A caller in the same process listens for one job execution (`listening`); the asset's body finds
   it through a context variable, so that a project's own definitions need not know about it.
 """
@@ -29,15 +27,15 @@ Rules:
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses
 # them as text.
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config.pipeline_config import Bound, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError, TargetSuspendedError
 from cdc_pipeline.lake.storage.lock import wait_for_lock
 from cdc_pipeline.orchestration.assets.run_config import CaptureRunConfig, launchpad_fields
@@ -45,8 +43,9 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder, RowCounter
+from cdc_pipeline.orchestration.names import port_name
 from cdc_pipeline.orchestration.translator import CdcTranslator, pool_name
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.short_cursor import whole_cursor
 from cdc_pipeline.run.bounds import bound_text
 from cdc_pipeline.run.observer import RelayObserver, RunObserver
@@ -57,22 +56,8 @@ _RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
-class Capture(Protocol):
-    """As `cdc_pipeline.run.capture.capture.capture`."""
-
-    def __call__(
-        self,
-        config: PipelineConfig,
-        /,
-        *,
-        cursors: CursorStore,
-        bound: Bound | None,
-        tables: Sequence[str] | None,
-        observer: RunObserver,
-        run_id: str,
-    ) -> CaptureReport: ...
-
-
+# As `cdc_pipeline.run.capture.capture.capture`.
+Capture = Callable[..., CaptureReport]
 ObserverFactory = Callable[[PipelineConfig], RunObserver]
 
 
@@ -231,6 +216,8 @@ def build_assets(
         upstream.append(snapshot_key)
         *of_tables, of_cursor = specs
         specs = [*(_after_snapshot(spec, snapshot_key) for spec in of_tables), of_cursor]
+    inputs = {port_name("table", *key.path): key for key in upstream}
+    outputs = {port_name("asset", *spec.key.path): spec.key for spec in specs}
     step = CaptureStep(
         pipeline=pipeline,
         translator=translator,
@@ -243,10 +230,8 @@ def build_assets(
     @dg.op(
         name=name or step_name(pipeline.name),
         description=_step_description(pipeline),
-        ins=dict.fromkeys((f"table_{n}" for n in range(len(upstream))), dg.In(dg.Nothing)),
-        out=dict.fromkeys(
-            (f"asset_{n}" for n in range(len(specs))), dg.Out(dg.Nothing, is_required=False)
-        ),
+        ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
+        out=dict.fromkeys(outputs, dg.Out(dg.Nothing, is_required=False)),
         config_schema=launchpad_fields(list(tables), cut),
         pool=pool_name(pipeline.name),
         tags=op_tags,
@@ -261,8 +246,8 @@ def build_assets(
 
     assets = dg.AssetsDefinition(
         node_def=capture_step,
-        keys_by_input_name={f"table_{number}": key for number, key in enumerate(upstream)},
-        keys_by_output_name={f"asset_{number}": spec.key for number, spec in enumerate(specs)},
+        keys_by_input_name=inputs,
+        keys_by_output_name=outputs,
         specs=specs,
         can_subset=True,
     )

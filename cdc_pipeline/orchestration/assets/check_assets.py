@@ -33,6 +33,7 @@ from cdc_pipeline.orchestration.events.table_checks import (
     follows_evaluation,
     proved_result,
 )
+from cdc_pipeline.orchestration.names import port_name
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.targets.known_tables import Known, newest_cut
@@ -164,31 +165,31 @@ def _follow_results(
 
 
 def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
-    """Numbered inputs and outputs: Dagster's default derives them from table names, which fails
-    for most characters and maps `a-b` and `a_b` to the same name.
+    """Dagster's own names come from those of tables, which fails for most characters and maps `a-b`
+    and `a_b` to the same name.
     """
     return {
-        "ins": dict.fromkeys(
-            (f"asset_{number}" for number in range(len(_assets(specs)))), dg.In(dg.Nothing)
-        ),
-        "out": dict.fromkeys(
-            (f"check_{number}" for number in range(len(specs))), dg.Out(None, is_required=False)
-        ),
+        "ins": dict.fromkeys(_inputs(specs), dg.In(dg.Nothing)),
+        "out": dict.fromkeys(_outputs(specs), dg.Out(None, is_required=False)),
     }
 
 
 def _checks(step: dg.OpDefinition, specs: Sequence[dg.AssetCheckSpec]) -> dg.AssetChecksDefinition:
     definition: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
         node_def=step,
-        keys_by_input_name={f"asset_{number}": key for number, key in enumerate(_assets(specs))},
-        check_specs_by_output_name={f"check_{number}": spec for number, spec in enumerate(specs)},
+        keys_by_input_name=_inputs(specs),
+        check_specs_by_output_name=_outputs(specs),
         can_subset=True,
     )
     return definition
 
 
-def _assets(specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetKey]:
-    return list(dict.fromkeys(spec.asset_key for spec in specs))
+def _inputs(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetKey]:
+    return {port_name("asset", *spec.asset_key.path): spec.asset_key for spec in specs}
+
+
+def _outputs(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, dg.AssetCheckSpec]:
+    return {port_name("check", spec.name, *spec.asset_key.path): spec for spec in specs}
 
 
 def _table_results(

@@ -9,6 +9,8 @@ Rules:
   without a partition. Each table is also logged as a partition of this asset, before the
   table itself, which comes from it (`recorder.py`); the figures of its snapshot are an observation.
 - Only live servers have such an asset: archived journals cannot be queried for tables.
+- A run that is executed again, by a person or by Dagster's retries, has the configuration of the
+  one before it: it goes on with what that one has begun, also with `restart`.
 - Captures of the main lake during a snapshot are shown like any capture. Progress is reported at
   most every `_OBSERVED_EVERY_S` seconds, because Dagster keeps every event forever; each number has
   its own metadata entry, so that Dagster plots it.
@@ -20,21 +22,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.lake.long_operations import Operation, Progress
+from cdc_pipeline.lake.long_operations import Operation, Progress, operations_of
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.snapshot.report import SnapshotReport, SnapshotTarget
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.metadata import shown
-from cdc_pipeline.orchestration.names import dagster_name, plain_name
+from cdc_pipeline.orchestration.names import dagster_name, plain_name, port_name
 from cdc_pipeline.orchestration.translator import (
     ROLE_TAG,
     SOURCE_TAG,
@@ -43,26 +45,15 @@ from cdc_pipeline.orchestration.translator import (
     code_references,
     origin_text,
 )
-from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.report import CapturePlan
-from cdc_pipeline.targets.known_tables import Known
+from cdc_pipeline.targets.known_tables import Known, newest_cut
+
+_OPERATION_TAG: Final = ".dagster/cdc_operation"  # of a run: what it, or one before it, has begun
 
 
-class TakeSnapshot(Protocol):
-    """As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`."""
-
-    def __call__(
-        self,
-        config: PipelineConfig,
-        /,
-        *,
-        cursors: CursorStore,
-        tables: Sequence[str],
-        restart: bool,
-        observer: RunObserver,
-        run_id: str,
-    ) -> SnapshotReport: ...
+# As `cdc_pipeline.operations.snapshot.snapshot.take_snapshot`.
+TakeSnapshot = Callable[..., SnapshotReport]
 
 
 class SnapshotRunConfig(dg.Config):
@@ -104,6 +95,7 @@ def operation_asset(
     """An asset over source `tables` whose step, ``<kind>_<source>``, calls `work` with its run and
     its configuration; a backfill of partitions that follow each other is one run."""
     sources = [translator.source_table_key(pipeline.name, table) for table in tables]
+    inputs = {port_name("table", *source.path): source for source in sources}
     spec = dg.AssetSpec(
         key,
         deps=sources,
@@ -120,7 +112,7 @@ def operation_asset(
     @dg.op(
         name=f"{kind}_{pipeline.name}",
         description=description,
-        ins=dict.fromkeys((f"table_{n}" for n in range(len(sources))), dg.In(dg.Nothing)),
+        ins=dict.fromkeys(inputs, dg.In(dg.Nothing)),
         out={kind: dg.Out(dg.Nothing, is_required=False)},
         config_schema=config_class.to_fields_dict(),
     )
@@ -147,7 +139,7 @@ def operation_asset(
 
     return dg.AssetsDefinition(
         node_def=operation_step,
-        keys_by_input_name={f"table_{number}": source for number, source in enumerate(sources)},
+        keys_by_input_name=inputs,
         keys_by_output_name={kind: key},
         specs=[spec],
         backfill_policy=dg.BackfillPolicy.single_run(),
@@ -191,11 +183,15 @@ def _run(step: OperationStep, asked: dict[str, Any], *, take_snapshot: TakeSnaps
 
         take_snapshot = product_snapshot
     context.log.info(f"takes the snapshot of {', '.join(tables)}")
+    unfinished = {
+        one.operation_id for one in operations_of(step.pipeline, newest_cut(step.pipeline))
+    }
+    goes_on = context.run.parent_run_id and context.run.tags.get(_OPERATION_TAG) in unfinished
     report = take_snapshot(
         step.pipeline,
         cursors=step.run["cursors"],
         tables=tables,
-        restart=asked["restart"],
+        restart=asked["restart"] and not goes_on,
         observer=SnapshotRecorder(context, step.recorder, asset_key=step.key),
         run_id=step.run["run_id"],
     )
@@ -252,6 +248,8 @@ class SnapshotRecorder(RunObserver):
     def operation_began(self, state: Operation, *, resumed: bool) -> None:
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "continues" if resumed else "begins"
+        tags = {_OPERATION_TAG: state.operation_id}
+        self._context.instance.add_run_tags(self._context.run.run_id, tags)
         self._context.log.info(
             f"{state.kind} {state.operation_id} {what}: {', '.join(state.sources)} from "
             f"{state.cursor.position}"

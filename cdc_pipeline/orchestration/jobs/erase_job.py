@@ -20,7 +20,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.orchestration.dead_runs import tag_run
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.translator import CdcTranslator, RunKind, pool_name, run_tags
+from cdc_pipeline.orchestration.translator import CdcTranslator, RunKind, job_of, pool_name
 from cdc_pipeline.run.observer import OperationRun
 
 if TYPE_CHECKING:
@@ -98,16 +98,7 @@ def _job(
         certificate = dg.JsonMetadataValue(done.model_dump(mode="json"))
         context.add_output_metadata({"is_absent": done.is_absent, "certificate": certificate})
 
-    @dg.job(
-        name=f"{pipeline.name}_{kind}",
-        description=description,
-        executor_def=dg.in_process_executor,
-        tags=run_tags(pipeline.name, kind),
-    )
-    def job() -> None:
-        step()
-
-    return job
+    return job_of(step, name=f"{pipeline.name}_{kind}", source=pipeline.name, kind=kind)
 
 
 # Imported late: definitions are loaded often and need none of this.

@@ -2,9 +2,10 @@
 
 Rules:
 - It asks the server for a plan, as `cdc-pipeline plan` does, and writes nothing.
-- It starts nothing while a capture is queued or running, unless its process is gone, nor if nothing
-  is unread: little headroom with nothing to read means that a suspended table is behind, which a
-  run alone does not change.
+- It starts nothing while a capture is queued or running, unless its process is gone: also where it
+  has named none, but the slot that it waited for is free.
+- Nor does it if nothing is unread: little headroom with nothing to read means that a suspended
+  table is behind, which a run alone does not change.
 - A batch that a killed run has recorded is a reason, too: the log need not grow again.
 - A server that does not answer is a skipped tick with the error. What a retry does not cure starts
   a run, which fails where people look, unless the newest one has failed already.
@@ -19,7 +20,7 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import cursors_of
-from cdc_pipeline.orchestration.dead_runs import free_dead_runs
+from cdc_pipeline.orchestration.dead_runs import free_dead_runs, pool_of
 from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
 
 
@@ -39,8 +40,10 @@ def build_growth_sensor(
 
     def evaluate(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         free_dead_runs(context.instance, source=pipeline.name)
-        runs = dg.RunsFilter(job_name=job_name, statuses=NOT_FINISHED_STATUSES)
-        if context.instance.get_runs_count(runs):
+        pool, statuses = pool_of(context.instance, pipeline.name), {*NOT_FINISHED_STATUSES}
+        if pool.limit is not None and not pool.claimed_slots:
+            statuses.remove(dg.DagsterRunStatus.STARTED)  # dead, or it takes the slot at once
+        if context.instance.get_runs_count(dg.RunsFilter(job_name=job_name, statuses=[*statuses])):
             return dg.SkipReason(f"{job_name} is queued or running")
         try:
             config = pipeline.resolved()

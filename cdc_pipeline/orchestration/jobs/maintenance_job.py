@@ -20,7 +20,7 @@ from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.jobs.run_retention import delete_old_runs
 from cdc_pipeline.orchestration.jobs.schedules import schedule_of
 from cdc_pipeline.orchestration.metadata import shown
-from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
+from cdc_pipeline.orchestration.translator import CdcTranslator, job_of, run_tags
 
 if TYPE_CHECKING:
     from cdc_pipeline.sink.maintain.maintenance import TableMaintenance
@@ -82,10 +82,7 @@ def build_maintenance(
                 description=f"maintenance failed for {len(report.failed)} tables:\n{listing}"
             )
 
-    @dg.job(name=name, description=description, executor_def=dg.in_process_executor, tags=tags)
-    def job() -> None:
-        maintain_step()
-
+    job = job_of(maintain_step, name=name, source=pipeline.name, kind="maintenance")
     described = f"Maintains the tables of {pipeline.name}."
     return job, schedule_of(settings, job_name=name, tags=tags, description=described)
 

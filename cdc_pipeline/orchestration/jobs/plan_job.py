@@ -17,7 +17,7 @@ from cdc_pipeline.operations.plan_text import plan_rows, target_rows
 from cdc_pipeline.orchestration.cursor_store import cursors_of
 from cdc_pipeline.orchestration.events.failures import failing_step, resolved
 from cdc_pipeline.orchestration.names import markdown
-from cdc_pipeline.orchestration.translator import CdcTranslator, run_tags
+from cdc_pipeline.orchestration.translator import CdcTranslator, job_of
 from cdc_pipeline.run.report import CapturePlan
 
 _TABLES_NAMED_MAX = 200
@@ -46,16 +46,7 @@ def build_plan_job(pipeline: PipelineConfig, *, translator: CdcTranslator) -> dg
             }
         )
 
-    @dg.job(
-        name=f"{pipeline.name}_plan",
-        description=description,
-        executor_def=dg.in_process_executor,
-        tags=run_tags(pipeline.name, "plan"),
-    )
-    def job() -> None:
-        plan_step()
-
-    return job
+    return job_of(plan_step, name=f"{pipeline.name}_plan", source=pipeline.name, kind="plan")
 
 
 def plan_text(plan: CapturePlan, *, is_live: bool = True) -> str:

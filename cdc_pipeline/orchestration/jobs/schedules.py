@@ -4,27 +4,43 @@ Rules:
 - The job executes the checks that `dagster.checks.names` lists: by default those of the cursor,
   which start no Spark. `count` and `checksum` read tables in full, so they must be asked for.
 - It captures nothing, except for what a comparison with the server needs (`check_assets.py`).
+- A tick starts no run while another one of its job waits, in Dagster's queue or for the source's
+  slot: during a long capture they would be more and more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schedules import Scheduled
-from cdc_pipeline.orchestration.translator import run_tags
+from cdc_pipeline.orchestration.dead_runs import free_dead_runs, waiting_runs
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, run_tags
 
 
 def schedule_of(
-    settings: Scheduled, *, job_name: str, tags: dict[str, str], description: str, **more: Any
+    settings: Scheduled,
+    *,
+    job_name: str,
+    tags: dict[str, str],
+    description: str,
+    asset_selection: Sequence[dg.AssetKey] | None = None,
 ) -> dg.ScheduleDefinition | None:
-    """``<job_name>_schedule``; None without a cron expression; `more`: arguments of Dagster's."""
+    """``<job_name>_schedule``, of the source in `tags`; None without a cron expression."""
     if settings.cron is None:
         return None
+    source = tags[SOURCE_TAG]
+
+    def evaluate(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        free_dead_runs(context.instance, source=source)
+        waiting = waiting_runs(context.instance, source=source, job_name=job_name)
+        if waiting:
+            return dg.SkipReason(f"run {waiting[0]} of {job_name} waits, and will do the same")
+        return dg.RunRequest(asset_selection=asset_selection, tags=tags)
+
     return dg.ScheduleDefinition(
         name=f"{job_name}_schedule",
         job_name=job_name,
@@ -35,7 +51,7 @@ def schedule_of(
         else dg.DefaultScheduleStatus.STOPPED,
         description=description,
         tags=tags,
-        **more,
+        execution_fn=evaluate,
     )
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,10 +127,20 @@ def _schedule(
     if loaded is None:
         return
     name = f"{loaded.job.name}_schedule"
-    states = [state for state in instance.all_instigator_state() if state.instigator_name == name]
+    # A code location that has got another name leaves its schedules' states behind.
+    last_s, state = max(
+        (
+            (_last_tick_s(instance, state), state)
+            for state in instance.all_instigator_state()
+            if state.instigator_name == name
+        ),
+        key=itemgetter(0),
+        default=(0.0, None),
+    )
     # A schedule that nobody has switched in Dagster's UI has the state that the file sets.
-    by_hand = [state for state in states if state.status.value in ("RUNNING", "STOPPED")]
-    runs = by_hand[-1].status.value == "RUNNING" if by_hand else schedule.enabled
+    switched = state.status.value if state is not None else ""
+    by_hand = switched in ("RUNNING", "STOPPED")
+    runs = switched == "RUNNING" if by_hand else schedule.enabled
     if not runs:
         yield note(
             f"the schedule {schedule.cron} is off",
@@ -138,7 +149,7 @@ def _schedule(
             next_step="schedule: {enabled: true}, or switch it on in Dagster's UI",
         )
         return
-    ahead_s = max((_last_tick_s(instance, state) for state in states), default=0.0) - time.time()
+    ahead_s = last_s - time.time()
     if ahead_s > _DAEMON_SILENT_S:
         yield warning(
             f"the schedule {schedule.cron} last started a run at a time that is still to come: "
@@ -161,7 +172,16 @@ def _schedule(
             "it starts no runs",
             expected=f"a heartbeat in the last {duration(_DAEMON_SILENT_S)}",
             got="no heartbeat ever" if silent_s is None else f"{duration(silent_s)} ago",
-            next_step="dagster-daemon run -w workspace.yaml (or: make dev)",
+            next_step="dagster dev -w workspace.yaml; as a service: dagster-daemon run -w "
+            "workspace.yaml",
+        )
+    elif last_s and -ahead_s > (longest_gap_s(schedule) or 0.0) + _DAEMON_SILENT_S:
+        yield warning(
+            f"the schedule {schedule.cron} is on and Dagster's daemon is running, but it has no "
+            "ticks: its code location does not load, or has got another name",
+            expected="a tick at each of its times",
+            got=f"the last one {duration(-ahead_s)} ago",
+            next_step="look at the code location in Dagster's UI, and switch the schedule on there",
         )
     else:
         yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon is running")

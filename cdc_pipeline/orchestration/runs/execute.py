@@ -21,7 +21,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
+from cdc_pipeline.errors import ConfigError, TargetSuspendedError
 from cdc_pipeline.orchestration.assets.capture_asset import Listener, listening, step_name
 from cdc_pipeline.orchestration.assets.run_config import run_config_of
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore, cursors_of
@@ -169,8 +169,8 @@ def execute_capture(
             asset_selection=[loaded.cursor_key],
         )
     error = listener.error
-    if isinstance(error, dg.DagsterExecutionInterruptedError):
-        error = stopped()
+    if isinstance(error, dg.DagsterExecutionInterruptedError):  # its own of a signal
+        raise KeyboardInterrupt from error
     if not result.success and error is None:
         error = RuntimeError(_failure_text(result))
     return CaptureRun(
@@ -179,11 +179,6 @@ def execute_capture(
         report=listener.report if result.success else None,
         error=error if not result.success or isinstance(error, TargetSuspendedError) else None,
     )
-
-
-def stopped() -> CdcError:
-    """By a signal, which Dagster takes while a run is at work."""
-    return CdcError("the run was stopped", next_step="start it again: it continues where it was")
 
 
 def execute(

@@ -23,8 +23,8 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.orchestration.assets.snapshot_asset import SnapshotRecorder
 from cdc_pipeline.orchestration.events.failures import failure_of, unexpected
 from cdc_pipeline.orchestration.events.recorder import MaterializationRecorder
-from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture, stopped
-from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, pool_name, run_tags
+from cdc_pipeline.orchestration.runs.execute import LoadedSource, execute, execute_capture
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, RunKind, job_of, pool_name
 from cdc_pipeline.run.observer import OperationRun, RelayObserver, RunObserver
 from cdc_pipeline.run.report import CaptureReport
 
@@ -114,24 +114,22 @@ class DagsterAccess:
                 caught.append(error)
                 raise
 
-        @dg.job(
-            name=f"{name}_{kind}_command",
-            description=f"The command {kind.replace('_', ' ')} of {name}, from a terminal.",
-            executor_def=dg.in_process_executor,
-            tags=run_tags(name, kind),
-        )
-        def job() -> None:
-            operation()
-
+        described = f"The command {kind.replace('_', ' ')} of {name}, from a terminal."
         result = execute(
-            job,
+            job_of(
+                operation,
+                name=f"{name}_{kind}_command",
+                source=name,
+                kind=kind,
+                description=described,
+            ),
             name,
             instance=self.instance,
             log_level=self.log_level,
             on_waiting=None if pool is None else on_waiting,
         )
         if caught and isinstance(caught[0], dg.DagsterExecutionInterruptedError):
-            raise stopped()
+            raise KeyboardInterrupt from caught[0]
         if caught:
             raise caught[0]
         if not result.success:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SETTING: Final = "sink.spark.session"
 _EXTENSION: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG: Final = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_NEXT_STEP: Final = "see docs/lake/spark.md for what the session needs"
+_NEXT_STEP: Final = "start Spark with what is expected; or leave sink.spark.session out"
 
 
 def users_session(path: str) -> SparkSession:

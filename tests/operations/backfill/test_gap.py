@@ -200,6 +200,19 @@ def test_k18_a_part_of_a_filled_range_is_nothing_new(
     assert [fill(4, 5), fill(5, 6)] == ["nothing_new"] * 2
 
 
+def test_k18_f247_a_part_of_what_a_run_has_filled_for_a_killed_process_is_nothing_new(
+    history: History, config: Callable[[str, int], PipelineConfig], memory: MemoryLake
+) -> None:
+    gapped, cursors = config("gapped", 6), MemoryCursorStore()
+    capture(gapped, cursors=cursors)
+    places = [PositionConfig(journal=history.journals[at]) for at in (4, 5, 6)]
+    call = partial(fill_gap, gapped, table=ACCOUNT, cursors=cursors, start=places[0])
+    with killed_at("after_record"):
+        call(end=places[2])
+    capture(gapped, cursors=cursors)
+    assert call(end=places[1]).outcome == "nothing_new"
+
+
 def test_k18_a_filled_gap_is_filled_in_a_younger_changelog_too(
     history: History, config: Callable[[str, int], PipelineConfig], memory: MemoryLake
 ) -> None:
