@@ -24,6 +24,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 INSERT: Final = 1
 UPDATE: Final = 2
 DELETE: Final = 3
+NO_KEY: Final = "NULL in a key, which finds no row"  # the reason of an invalid value
 OP_NAMES: Final = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
 
 

@@ -229,7 +229,7 @@ class RecordedTarget(_HasSpec):
     # values that became NULL in their column, by column
     rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0  # rows with such values
-    # Keys that leave the target: deletes, and key updates.
+    # Keys that leave the target, or may: deletes, key updates, and what a filter judges.
     rows_gone: int = 0
     # It replaces the whole target; there are no rows, and no steps unless a RENAME brought it.
     content: RecordedContent | None = None
@@ -239,6 +239,13 @@ class RecordedTarget(_HasSpec):
     # The staged file holds keys: their rows are erased (`sink/apply/erase.py`), and nothing else
     # happens to the target.
     erases: bool = False
+
+    @property
+    def keys_come_once(self) -> bool:
+        """In the batch: only of an exact target's inserts. Rows that are two at the source may have
+        one key by a rule, and a row may go without an event and come again.
+        """
+        return self.exact and not self.rows_updated and not self.rows_deleted
 
     @property
     def is_of_snapshot(self) -> bool:

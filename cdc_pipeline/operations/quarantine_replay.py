@@ -6,9 +6,9 @@ Rules:
 - Rows are judged by today's policies and columns. One that still cannot be applied stays, with the
   reason.
 - *Newer wins.* If the table has a newer version of a row, that stays: the MERGE's guard compares
-  `seq`. If rows have left the table since, the key may be among them, and a replay would restore
-  it: that is refused unless a person confirms that it is not. A deleted row of `soft_delete` still
-  exists, and guards itself.
+  `seq`. If rows have left the table since, or may by a filter, the key may be among them, and a
+  replay would restore it: that is refused unless a person confirms that it is not. A deleted row of
+  `soft_delete` still exists, and guards itself.
 - history and changelog record changes in order: an old one has no place there any more (K18).
 - A suspended table (K4) is caught up first.
 - Not while a recorded batch is unfinished.
@@ -205,8 +205,8 @@ class _Replay:
         gone = count.gone if count is not None else 0
         if gone and is_forgotten and not even_if_deleted:
             return (
-                f"{gone} rows have left the table since: give --even-if-deleted if these keys "
-                "are not among them"
+                f"{gone} rows have left the table since, or may: give --even-if-deleted if these "
+                "keys are not among them"
             )
         return ""
 

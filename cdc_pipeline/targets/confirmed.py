@@ -22,7 +22,7 @@ from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
 from cdc_pipeline.sink.target import Target
-from cdc_pipeline.targets.keys import check_key_images, identity_of
+from cdc_pipeline.targets.keys import check_key_images, identity_of, tracked_by
 from cdc_pipeline.targets.route_checks import join_shard
 from cdc_pipeline.targets.routes import Route, rule_keys
 from cdc_pipeline.targets.row_policies import TablePolicy, policy_of, strictest_policy
@@ -57,7 +57,8 @@ def confirmed(
             # Only a target that finds its rows by the source's own key depends on it.
             by_its_key = finds_rows_by_key(target.spec, recorded)
             confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
-            said = {"track": route.rule.track, "properties": route.rule.properties}
+            track = tracked_by(route.rule, recorded, target.spec.columns, source=source)
+            said = {"track": track, "properties": route.rule.properties}
             if any(getattr(target.spec, name) != value for name, value in said.items()):
                 targets = targets.having(target.with_spec(**said))
         following.append(targets.by_name[route.target])
@@ -207,7 +208,7 @@ def spec_of(route: Route, source: RecordedSource) -> TargetSpec:
         columns=shape.columns,
         key=shape.key if identity.key else (),
         key_reason=identity.why,
-        track=route.rule.track,
+        track=tracked_by(route.rule, source, shape.columns, source=route.source),
         properties=route.rule.properties,
         sources={route.source: source},
         shape=recorded_shape(route.rule),

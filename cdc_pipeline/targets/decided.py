@@ -34,7 +34,7 @@ from cdc_pipeline.schema.evolution.statement_context import (
     ShadowChange,
     TableChange,
 )
-from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn, left_after
+from cdc_pipeline.schema.evolution.steps import AddColumn, WidenColumn, left_after, renamed_by
 from cdc_pipeline.schema.source_table import SourceTable
 from cdc_pipeline.schema.target_spec import shard_key
 from cdc_pipeline.sink.delta.features import allowed
@@ -46,7 +46,7 @@ from cdc_pipeline.targets.confirmed import (
     followed,
     replaced,
 )
-from cdc_pipeline.targets.keys import check_reserved
+from cdc_pipeline.targets.keys import check_reserved, tracked_by
 from cdc_pipeline.targets.routes import Route
 from cdc_pipeline.targets.shape import recorded_shape
 from cdc_pipeline.targets.targets import Targets, new_state, recorded_of
@@ -160,6 +160,7 @@ def _known(targets: Targets, target: Target, source: str) -> KnownTable:
         policy=targets.configured.policy if route is None else route.policy,
         by_key=finds_rows_by_key(spec, of),
         follows=target.state.origin is not None,
+        rescued=target.rescued or (),
     )
 
 
@@ -293,8 +294,7 @@ def _key_after(target: Target, change: TableChange) -> tuple[str, ...]:
         return tuple(
             change.known.target_name(name) for name in change.known.source.key
         ) + shard_key(spec.shape)
-    renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
-    return tuple(renamed.get(name, name) for name in spec.key)
+    return tuple(renamed_by(change.steps, name) for name in spec.key)
 
 
 def _with_creation(targets: Targets, source: str, *, is_created: bool) -> Targets:
@@ -396,7 +396,7 @@ def _carried(targets: Targets, change: TableChange, heir: Route, before: Targets
             columns=known.target_columns,
             key=_key_after(origin, change),
             sources={name: known.source.model_copy(update={"gone": False})},
-            track=heir.rule.track,
+            track=tracked_by(heir.rule, known.source, known.target_columns, source=name),
             properties=heir.rule.properties,
         )
     )

@@ -15,16 +15,16 @@ Rules, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import ConfigError, IncompleteRowsError, SchemaError, StagingError
-from cdc_pipeline.schema.target_spec import shard_key
-from cdc_pipeline.schema.types import keyless
+from cdc_pipeline.errors import CdcError, ConfigError, IncompleteRowsError, SchemaError
+from cdc_pipeline.schema.target_spec import RecordedSource, shard_key
+from cdc_pipeline.schema.types import TargetColumn, keyless
 from cdc_pipeline.sink.modes.expand import check_images
 from cdc_pipeline.sink.target import Target
 
@@ -49,15 +49,8 @@ def identity_of(
     stop; or as `check_reserved`.
     """
     for setting, named in (("key", rule.key), ("track", rule.track)):
-        unknown = [name for name in named if name not in columns]
-        if unknown:
-            raise ConfigError(
-                f"the rule of {source} names columns that it does not have: {', '.join(unknown)}",
-                table=source,
-                setting=f"targets.{setting}",
-                expected=f"among {', '.join(columns)}",
-                next_step="correct the rule, or give the table its own rule",
-            )
+        if any(name not in columns for name in named):
+            raise _unknown(ConfigError, setting, named, columns, source=source)
     check_reserved(rule.mode, columns, source=source)
     of_rule = identity_by_rule(rule)
     if of_rule is not None:
@@ -75,6 +68,38 @@ def identity_of(
         (),
         f"the table has no key to identify the rows of a {rule.mode}, so every change is kept",
     )
+
+
+def _unknown(
+    error: type[CdcError],
+    setting: str,
+    named: Iterable[str],
+    columns: Collection[str],
+    *,
+    source: str,
+) -> CdcError:
+    unknown = ", ".join(name for name in named if name not in columns)
+    return error(
+        f"the rule of {source} names columns that it does not have: {unknown}",
+        table=source,
+        setting=f"targets.{setting}",
+        expected=f"among {', '.join(columns)}",
+        next_step="correct the rule, or give the table its own rule",
+    )
+
+
+def tracked_by(
+    rule: TargetRule, of: RecordedSource, columns: Collection[TargetColumn], *, source: str
+) -> tuple[str, ...]:
+    """The columns of a history's target whose changes begin a version; () for all. SchemaError: a
+    statement or the rule has taken one away.
+    """
+    names, there = dict(of.names), {column.name for column in columns}
+    named = ((column.name, names.get(column.name, column.name)) for column in of.columns)
+    taken = {name: target for name, target in named if target in there}
+    if any(name not in taken for name in rule.track):
+        raise _unknown(SchemaError, "track", rule.track, taken, source=source)
+    return tuple(taken[name] for name in rule.track)
 
 
 def identity_by_rule(rule: TargetRule) -> Identity | None:
@@ -146,14 +171,4 @@ def check_key_images(target: Target, rows: DecodedRows) -> None:
             expected=f"the key ({', '.join(key)})",
             next_step="give the target's rule another `key` and another `name`",
         )
-    try:
-        check_images(rows, tuple(here[name] for name in key))
-    except StagingError as error:
-        raise IncompleteRowsError(
-            error.what,
-            table=error.table,
-            setting="binlog_row_image",
-            expected=error.expected,
-            got=error.got,
-            next_step=error.next_step,
-        ) from None
+    check_images(rows, tuple(here[name] for name in key))

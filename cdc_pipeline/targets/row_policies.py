@@ -4,7 +4,8 @@ Rules:
 - The policies of a table are the strictest among its targets: fail, then quarantine, then rescue,
   then null. All of them share one decoded row.
 - A value in a key column has no rescue: without it no row can be found. It is a row that cannot be
-  applied (`on_bad_row`). So is a JSON difference without the document that it belongs to.
+  applied (`on_bad_row`). So are NULL in a key that a rule names, and a JSON difference without the
+  document that it belongs to.
 - The text of a hidden column (masked, or taken by no target) goes nowhere: the value is NULL and
   counted (K14).
 """
@@ -19,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
+from cdc_pipeline.binlog.decoded import NO_KEY, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.target_config import RowPolicies
@@ -133,7 +134,9 @@ def judged(
     kept, bad = [], []
     for value in rows.invalid:
         name = rows.schema.column_names[value.column]
-        if name in texts or (value.reason == NULLED and name not in keys):
+        if (name in texts and value.reason != NO_KEY) or (
+            value.reason == NULLED and name not in keys
+        ):
             kept.append(value)
             continue
         case = value.column, value.image, value.reason

@@ -8,19 +8,21 @@ Rules:
 - Rows of one source table have the order of its log; the shard column joins the key, so that rows
   of two tables never meet.
 - An expression needs the columns that it reads, and a filter every column: a row that enters has
-  nothing to keep. Changes whose images lack them stop their table (binlog_row_image).
+  nothing to keep. Changes whose images lack them stop their table (binlog_row_image). An image that
+  may lack them, such as that of a deleted row, lacks the computed column as well.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows, InvalidValue
@@ -107,6 +109,7 @@ class _Layout:
     schema: TableSchema
     positions: tuple[int, ...]  # of the columns that are taken
     types: tuple[pa.DataType | None, ...]  # what they are cast to
+    reads: tuple[list[int], ...]  # of each computed column, positions at the source
 
 
 def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
@@ -115,11 +118,13 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
     if rule.is_plain:
         return rows
     layout = _layout(rows.schema, _Rule(route))
-    added = len(layout.schema.columns) - len(layout.positions)
     images, bits = [], []
     invalid: list[InvalidValue] = []
-    both = (rows.before, rows.before_present, INSERT), (rows.after, rows.after_present, DELETE)
-    for image, present, without in both:
+    both = (
+        (rows.before, rows.before_present, rows.has_before, INSERT),
+        (rows.after, rows.after_present, rows.has_value, DELETE),
+    )
+    for image, present, known, without in both:
         arrays = [
             _retyped(image.column(at), rows.schema.columns[at], type_)
             for at, type_ in zip(layout.positions, layout.types, strict=True)
@@ -129,16 +134,17 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
         )
         is_present = rows.op != without
         if rule.shard_column:
-            shard = pa.repeat(pa.scalar(route.shard), len(rows))
-            arrays.append(shard if is_present.all() else _only(shard, is_present))
+            arrays.append(pc.if_else(is_present, route.shard, pa.scalar(None, pa.string())))
         arrays += [
             pa.nulls(len(rows), arrow_type(column))
             for column in layout.schema.columns[len(arrays) :]
         ]
         images.append(pa.RecordBatch.from_arrays(arrays, names=layout.schema.column_names))
         of_source = np.unpackbits(present, axis=1, bitorder="little")[:, list(layout.positions)]
-        of_added = np.repeat(is_present[:, np.newaxis].astype(np.uint8), added, axis=1)
-        bits.append(np.packbits(np.hstack([of_source, of_added]), axis=1, bitorder="little"))
+        of_added = [is_present] * bool(rule.shard_column)
+        of_added += [is_present & known[:, reads].all(axis=1) for reads in layout.reads]
+        of_all = np.column_stack([of_source, *of_added])
+        bits.append(np.packbits(of_all, axis=1, bitorder="little"))
     return replace(
         rows,
         schema=layout.schema,
@@ -155,12 +161,12 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
     rule = route.rule
     if rows.all_present or not rule.expressions:
         return
-    names = [column.name.lower() for column in rows.schema.columns]
+    names = rows.schema.column_names
     if rule.filter:
         needed = [at for at, name in enumerate(names) if rule.takes(name)]
     else:
         reads = {name for _, text in rule.expressions for name in read_expression(text).reads}
-        needed = [at for at, name in enumerate(names) if name in reads]
+        needed = _positions(rows.schema, reads)
     lacking = (~rows.has_value & (rows.op != DELETE)[:, np.newaxis])[:, needed]
     if both_images:
         lacking |= (~rows.has_before & (rows.op != INSERT)[:, np.newaxis])[:, needed]
@@ -179,6 +185,10 @@ def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) ->
         next_step="SET GLOBAL binlog_row_image = 'FULL', end all older sessions, and "
         "start after them",
     )
+
+
+def _positions(schema: TableSchema, names: Collection[str]) -> list[int]:
+    return [at for at, name in enumerate(schema.column_names) if name.lower() in names]
 
 
 class _Rule:
@@ -212,11 +222,15 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
     if rule.shard_column:
         columns.append(column_of(rule.shard_column, "string"))
     columns += [column_of(name, column.type) for name, column in rule.computed.items()]
+    reads = tuple(
+        _positions(schema, read_expression(column.expression).reads)
+        for column in rule.computed.values()
+    )
     key = [positions.index(at) for at in schema.primary_key if at in positions]
     if rule.shard_column:
         key.append(len(positions))
     shaped = replace(schema, columns=tuple(columns), primary_key=tuple(key))
-    return _Layout(shaped, tuple(positions), tuple(casts))
+    return _Layout(shaped, tuple(positions), tuple(casts), reads)
 
 
 def column_of(name: str, delta_type: str) -> Column:
@@ -242,10 +256,3 @@ def _retyped(array: pa.Array, column: Column, type_: pa.DataType | None) -> pa.A
     if pa.types.is_integer(array.type) and pa.types.is_decimal(type_):
         array = array.cast(pa.decimal128(19, 0))
     return array.cast(type_)
-
-
-def _only(array: pa.Array, there: NDArray[np.bool_]) -> pa.Array:
-    """The values where `there`, null elsewhere."""
-    import pyarrow.compute as pc
-
-    return pc.if_else(pa.array(there), array, pa.scalar(None, array.type))

@@ -104,3 +104,32 @@ def test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is(
     assert settled("discarded", ids=[found["t"].id]).done == [found["t"].id]
     assert status(rescuing, cursors=cursors).quarantine == {names["k"]: 1}
     assert capture(rescuing, cursors=cursors).outcome == "nothing_new"
+
+
+def test_k18_f233_a_row_that_a_filter_has_taken_since_is_not_brought_back(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, memory: MemoryLake
+) -> None:
+    cursors, name = MemoryCursorStore(), f"{mysql_database}.t"
+    document = {
+        "name": "bank",
+        "source": live(mysql_server),
+        "tables": {"include": [name]},
+        "start": here(mysql_server),
+        "sink": {"lake_path": tmp_path / "lake", "on_invalid_value": "quarantine"},
+        "targets": [{"tables": [name], "filter": "v > 0"}],
+    }
+    strict = PipelineConfig.model_validate(document)
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`",
+        "SET sql_mode = ''",
+        "CREATE TABLE t (id INT PRIMARY KEY, d DATE, v INT)",
+        "INSERT INTO t VALUES (1, '2026-01-01', 1), (2, 0, 2)",
+        "UPDATE t SET d = '2026-01-01', v = -2 WHERE id = 2",
+    )
+    assert capture(strict, cursors=cursors).quarantine == {name: 1}
+    rescuing = PipelineConfig.model_validate(
+        {**document, "sink": {"lake_path": tmp_path / "lake", "on_invalid_value": "rescue"}}
+    )
+    (left,) = settle(rescuing, cursors=cursors, what="replayed", who="me").left.values()
+    assert "have left the table" in left
+    assert [row["id"] for row in memory.rows(tmp_path / "lake" / mysql_database / "t")] == [1]

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE, ordinals, transactions
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
-from cdc_pipeline.errors import CdcError, KeylessTableError, SchemaError, StagingError
+from cdc_pipeline.errors import CdcError, IncompleteRowsError, KeylessTableError, SchemaError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.run.plan.preview import planned_targets
 from cdc_pipeline.schema.target_spec import TargetSpec
@@ -170,7 +170,7 @@ def test_k10_rows_found_by_values_come_and_go_whole() -> None:
     ]
     assert LEAVE == 3
     lacking = decoded(schema, [delete(story=1)], first_place=5)
-    with pytest.raises(StagingError, match="lacks"):
+    with pytest.raises(IncompleteRowsError, match="lacks"):
         check_images(lacking, ())
 
 

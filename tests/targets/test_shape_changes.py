@@ -10,7 +10,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
-from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.schema.evolution.statement_context import (
@@ -285,6 +285,61 @@ def test_k23_texts_of_numbers_stay_what_they_were_or_stop() -> None:
         assert stopped.value.setting == f"targets.0.{setting}"
 
 
+def test_k13_f229_texts_of_times_stay_what_the_server_prints_or_stop() -> None:
+    """Of 08:00:00 as DATETIME(3) it prints 08:00:00.000; a hash is of neither's zeros."""
+    sql, plain = "ALTER TABLE person MODIFY born DATETIME(3)", {"columns": {"exclude": ["raw"]}}
+    for rule in (plain, {**plain, "masks": {"born": HASH}}, {**plain, "cluster_by": ["born"]}):
+        assert decided(sql, rule).changes == ()
+    with pytest.raises(SchemaError, match=r"types\.born"):
+        said(sql, {**plain, "types": {"born": "string"}})
+
+
+@pytest.mark.parametrize(
+    ("sql", "policy"),
+    [
+        ("RENAME COLUMN born TO birth", "keep"),
+        ("DROP born", "apply"),
+        ("DROP born, ADD born DATETIME", "keep"),
+        ("MODIFY born DATETIME(3)", "keep"),
+        ("MODIFY born DATE", "keep"),
+        ("DROP amount, RENAME COLUMN born TO amount", "keep"),
+    ],
+)
+def test_k13_f230_a_column_whose_values_were_rescued_keeps_its_name_and_type(
+    sql: str, policy: str
+) -> None:
+    """Rows have the server's texts in `_cdc_rescued` under it."""
+    known = replace(known_before({}, []), rescued=("born",))
+    settings = {"drop_column": policy, "incompatible": "rewrite"}
+    decided(f"ALTER TABLE person {sql}", {}, **settings)
+    with pytest.raises(UnsupportedDdlError, match="values of `born` were rescued"):
+        said(f"ALTER TABLE person {sql}", known=known, **settings)
+
+
+def test_k13_f230_a_column_that_is_kept_keeps_the_texts_of_its_values() -> None:
+    known = replace(known_before({}, []), rescued=("born",))
+    kept = said("ALTER TABLE person DROP born", known=known)
+    assert kept.steps == ()
+    for sql in ("ADD born INT", "RENAME COLUMN amount TO born"):
+        with pytest.raises(UnsupportedDdlError, match="values of `born` were rescued"):
+            said(f"ALTER TABLE person {sql}", known=kept.known)
+    new = said("ALTER TABLE person MODIFY born INT", known=known, incompatible="new_column")
+    assert new.known.target_name("born") == "born__v2"
+    assert decided("ALTER TABLE person MODIFY born DATETIME FIRST", known=known).changes == ()
+
+
+@pytest.mark.parametrize("key", ["(id, amount)", "(amount)"])
+def test_k13_f231_a_key_that_several_tables_have_is_not_changed_by_one_of_them(key: str) -> None:
+    """The others' rows would be found by it, though they are not unique in it."""
+    sql = f"ALTER TABLE person DROP PRIMARY KEY, ADD PRIMARY KEY {key}"
+    schema = replace(PERSON, columns=tuple(replace(c, nullable=False) for c in PERSON.columns))
+    alone = said(sql, SHARDS, before=schema, change_key="apply")
+    assert "amount" in alone.known.source.key
+    with pytest.raises(SchemaError, match="gets another primary key") as stopped:
+        said(sql, SHARDS, [OTHER], before=schema, change_key="apply")
+    assert stopped.value.setting == "targets.0.shard_column"
+
+
 def test_k13_a_shard_that_drops_a_column_adds_it_again_only_without_its_old_values() -> None:
     """Other shards keep the column, and with it the values of rows that lost theirs."""
     born = RecordedSource(columns=COLUMNS, key=("id",))
@@ -386,3 +441,22 @@ def test_a_filter_of_a_column_that_no_table_has_is_shown_whole() -> None:
     with pytest.raises(Misfit) as found:
         shape_of(RecordedShape(filter="nothing > 1"), COLUMNS, ("id",))
     assert (found.value.setting, found.value.got) == ("filter", "nothing > 1")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "MODIFY raw INT",
+        "DROP raw",
+        "ADD internal_x INT AUTO_INCREMENT UNIQUE",
+        "ADD internal_x DATETIME DEFAULT CURRENT_TIMESTAMP",
+    ],
+)
+def test_k22_f232_what_becomes_of_a_column_that_the_target_leaves_out_stops_nothing(
+    action: str,
+) -> None:
+    excludes = {"columns": {"exclude": ["raw", "internal_*"]}}
+    change = said(f"ALTER TABLE person {action}", excludes, drop_column="stop")
+    assert change.steps == ()
+    with pytest.raises(UnsupportedDdlError):
+        said(f"ALTER TABLE person {action}", {}, drop_column="stop")

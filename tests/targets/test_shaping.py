@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
 from cdc_pipeline.schema.target_spec import ShapedTable
 from cdc_pipeline.schema.types import delta_type, is_lossless, target_columns
-from cdc_pipeline.sink.modes.expand import expand
+from cdc_pipeline.sink.modes.expand import DELETE, UPDATE, expand
 from cdc_pipeline.targets.masks import Masks
 from cdc_pipeline.targets.shape import (
     _retyped,
@@ -24,7 +26,7 @@ from cdc_pipeline.targets.shape import (
     shape_rows,
     shape_table,
 )
-from tests.support.sink_values import decoded, insert, update
+from tests.support.sink_values import decoded, delete, insert, update
 from tests.targets.build import HASH, PERSON, routes_of
 from tests.targets.test_masking import ROWS, digest, person
 
@@ -98,6 +100,29 @@ def test_k10_absent_columns_stay_absent() -> None:
     assert bits.tolist() == [[1, 0, 0, 0, 1], [0, 0, 0, 0, 0]]
     staged = expand(rows, columns=rows.schema.column_names, key=("id", "shard"))
     assert staged.partial
+
+
+def test_k10_f225_an_image_that_lacks_what_a_computed_column_reads_lacks_it_too() -> None:
+    """So a row that is marked as deleted keeps its last value."""
+    (route,) = routes_of({**RULE, "mode": "soft_delete"}).of_table("shop.person")
+    born = datetime.fromisoformat("2001-02-03")
+    part = decoded(
+        PERSON,
+        [
+            delete(id=1),
+            delete(**person(2)),
+            update({"id": 3, "born": born}, {"amount": Decimal(2)}),
+        ],
+        first_place=1,
+    )
+    rows = shape_rows(part, route)
+    staged = expand(rows, columns=rows.schema.column_names, key=("id", "shard"), before_values=True)
+    year = rows.schema.column_names.index("year")
+    ops = staged.table.column("_op").to_pylist()
+    known = dict(zip(ops, staged.table.column(f"p{year}").to_pylist(), strict=True))
+    assert known[UPDATE]  # from the image before
+    gone = staged.table.filter(pc.equal(staged.table.column("_op"), DELETE))
+    assert gone.column(f"p{year}").to_pylist() == [False, True]
 
 
 @pytest.mark.parametrize(

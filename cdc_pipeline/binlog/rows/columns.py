@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes
-from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.decoded import NO_KEY, InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, temporal
 from cdc_pipeline.binlog.kernels.compressed_values import LENGTH_BYTES, plain_bytes, unpack_values
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
@@ -45,6 +45,7 @@ def build_columns(
     image: str,
     rows: int,
     present: bool,
+    bitmap: NDArray[np.uint8] | None,
     value_bytes: NDArray[np.int64],
     nulls: NDArray[np.int64],
     rules: NDArray[np.int32],
@@ -57,8 +58,9 @@ def build_columns(
     Args:
         image: "before" or "after".
         present: False if no row has this image: all null.
+        bitmap: which columns the image of each row has; None: all.
         value_bytes, nulls: int64 (columns,): sums from the walk.
-        invalid: values that Arrow cannot hold are appended.
+        invalid: values that Arrow cannot hold, and NULLs in a key, are appended.
     """
     tiled: dict[int, pa.Array] = {}
     inexact: set[int] = set()
@@ -106,7 +108,28 @@ def build_columns(
         arrays.append(array)
         if len(bad):
             invalid.extend(_describe(cells, bad))
+    if present:
+        invalid.extend([*_null_keys(schema, arrays, bitmap, image, invalid)])
     return arrays
+
+
+def _null_keys(
+    schema: TableSchema,
+    arrays: Sequence[pa.Array],
+    bitmap: NDArray[np.uint8] | None,
+    image: str,
+    invalid: Sequence[InvalidValue],
+) -> Iterator[InvalidValue]:
+    """The server has as many rows as it likes with NULL in columns that a rule calls a key."""
+    for index in schema.primary_key:
+        if not schema.columns[index].nullable or not arrays[index].null_count:
+            continue
+        is_null = arrays[index].is_null().to_numpy(zero_copy_only=False)
+        if bitmap is not None:
+            is_null = is_null & (bitmap[:, index >> 3] >> (index & 7) & 1).astype(np.bool_)
+        listed = {value.row for value in invalid if (value.image, value.column) == (image, index)}
+        for row in sorted({*np.flatnonzero(is_null).tolist()} - listed):
+            yield InvalidValue(row, image, index, NO_KEY, "")
 
 
 def _fits(cells: Cells, total_bytes: int) -> int:

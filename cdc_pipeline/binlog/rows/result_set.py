@@ -266,6 +266,7 @@ class ResultSet:
             image="after",
             rows=count,
             present=True,
+            bitmap=None,
             value_bytes=self._value_bytes,
             nulls=self._nulls,
             rules=plan.rules,

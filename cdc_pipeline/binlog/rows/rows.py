@@ -219,9 +219,10 @@ def _decode(
     is_mariadb = bool(pieces) and pieces[0].chunk.journal_format.is_mariadb
     invalid: list[InvalidValue] = []
     images = []
-    for image, present, value_bytes, nulls in (
-        ("before", has_before, sums.before_bytes, sums.before_nulls),
-        ("after", has_after, sums.after_bytes, sums.after_nulls),
+    before_present, after_present = (_of_rows(of, event_row) for of in (before_bits, after_bits))
+    for image, present, bitmap, value_bytes, nulls in (
+        ("before", has_before, before_present, sums.before_bytes, sums.before_nulls),
+        ("after", has_after, after_present, sums.after_bytes, sums.after_nulls),
     ):
         arrays = build_columns(
             schema.found_by(found_by),
@@ -229,6 +230,7 @@ def _decode(
             image=image,
             rows=rows,
             present=present,
+            bitmap=bitmap,
             value_bytes=value_bytes,
             nulls=nulls,
             rules=rules,
@@ -239,7 +241,6 @@ def _decode(
     all_present = _is_full(before_bits[ops != INSERT], columns) and _is_full(
         after_bits[ops != DELETE], columns
     )
-    after_present = _of_rows(after_bits, event_row)
     for block in blocks:
         if block.partial is not None:
             block.partial.clear_unchanged(after_present)
@@ -251,7 +252,7 @@ def _decode(
         event_row=event_row,
         before=images[0],
         after=images[1],
-        before_present=_of_rows(before_bits, event_row),
+        before_present=before_present,
         after_present=after_present,
         all_present=all_present,
         invalid=invalid,

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, NO_KEY, OP_NAMES, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.partial_rows import DIFFERENCES
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.binlog.value_text import text_of
@@ -150,7 +150,7 @@ def json_texts(column: Column, values: pa.Array, invalid: Iterable[InvalidValue]
     else:
         text_of_value, raw = _texts_of(column, values)
         texts = ["null" if value is None else text_of_value(value) for value in raw.to_pylist()]
-    for value in invalid:
+    for value in (value for value in invalid if value.reason != NO_KEY):
         texts[value.row] = _invalid_text(value, column)
     return texts
 

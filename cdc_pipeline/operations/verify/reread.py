@@ -8,6 +8,7 @@ Rules:
   again; after the last round its rows stay as the log has them, and are counted.
 - A killed process has written some ranges: the same command goes on after them, and says so. Where
   the key has changed since, it begins again.
+- Columns that the source has dropped keep the target's values, as in a repair.
 - Rows that the server does not have stay. A comparison finds and deletes them (`verify --repair`).
 - Only mirrors and soft deletes with a key are supported: other modes cannot take a row without its
   past (K18).
@@ -19,9 +20,13 @@ import hashlib
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import numpy as np
+
+from cdc_pipeline.binlog.decoded import UPDATE, DecodedRows
 from cdc_pipeline.binlog.selected import SelectedRows, next_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
@@ -251,6 +256,12 @@ class _Reread:
         for part in filter(len, rows):
             seq = next_seq(repair.seq, first)
             inserts = part.as_inserts(seq_first=seq, commit_ts_us=repair.time_us)
-            path.take(locked.rows, inserts, first=first)
+            path.take(locked.rows, _as_updates(inserts), first=first)
             first += len(part)
         return repair.publish(f"{count:,} rows were read again", table=self._table)
+
+
+def _as_updates(rows: DecodedRows) -> DecodedRows:
+    """An insert keeps nothing of the row that is there."""
+    op = np.full(len(rows), UPDATE, np.uint8)
+    return replace(rows, op=op, before=rows.after, before_present=rows.after_present)

@@ -328,6 +328,9 @@ class _Alter:
             return
         policy = self._use("change_key")
         wanted = new_key if changes.key is None else [name.lower() for name in changes.key]
+        if known.shared and wanted != new_key:
+            what = "one of several tables that share a target gets another primary key"
+            raise Misfit("shard_column", what)
         if policy != "stop" and changes.key is not None and sorted(wanted) == sorted(new_key):
             return  # the same columns
         kept = {
@@ -403,7 +406,13 @@ class _Alter:
                     f"write ALGORITHM=INPLACE or INSTANT in statements on this table; {RELOAD}",
                 )
 
+    def _is_taken(self, name: str) -> bool:
+        """Whether the target has the column: what becomes of any other one stops nothing."""
+        return self._known.shape is None or self._known.shape.takes(name)
+
     def _dropped(self, name: str) -> ColumnChange:
+        if not self._is_taken(name):
+            return ColumnChange(before=name)
         policy = self._use("drop_column")
         if policy == "stop":
             raise Refused(
@@ -453,6 +462,8 @@ class _Alter:
         column = self._resolved(definition)
         definition = replace(definition, column=column)
         after = TargetColumn(name=name, delta_type=delta_type(column))
+        if not self._is_taken(old_name):
+            return ColumnChange(before=old_name, after=after)
         old, change, reason = self._old_column(old_name), None, ""
         try:
             if old is None:
@@ -463,7 +474,9 @@ class _Alter:
             reason = f" ({uncertain})"
         retyped = ColumnChange(before=old_name, after=after)
         if change is not None:
-            retyped = replace(retyped, value=change.value, checks=change.checks)
+            retyped = replace(
+                retyped, value=change.value, checks=change.checks, is_reprinted=change.is_reprinted
+            )
             if old is not None and not change.value and delta_type(old) == after.delta_type:
                 return retyped
             if not change.value and widened_type(self._known, old_name, after) is not None:
@@ -500,8 +513,11 @@ class _Alter:
         return column if column is not None and delta_type(column) == recorded.delta_type else None
 
     def _added(self, definition: ColumnDefinition) -> ColumnChange:
-        self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         column = self._resolved(definition)
+        after = TargetColumn(name=definition.name, delta_type=delta_type(column))
+        if not self._is_taken(after.name):
+            return ColumnChange(after=after, value=NULL)
+        self._check_policy(f"column `{definition.name}` is added", "evolve", "careful")
         is_mariadb = self._statement.is_mariadb
         try:
             value = backfill(replace(definition, column=column), modes=self._statement.modes)
@@ -512,7 +528,6 @@ class _Alter:
                 f"column `{definition.name}` gives existing rows values that the journal does "
                 f"not hold ({reason}): the table needs a new snapshot"
             ) from None
-        after = TargetColumn(name=definition.name, delta_type=delta_type(column))
         return ColumnChange(after=after, value=value)
 
 

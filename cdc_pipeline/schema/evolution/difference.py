@@ -8,6 +8,7 @@ Rules:
   for layout (`partition_by`, `cluster_by`) keeps its name and its values: a statement that drops,
   renames or rewrites it stops the target and names the setting. Otherwise a mask or a filter would
   silently disappear.
+- So does one of which values were rescued: rows have their texts under its name.
 - In a target that several tables share, a column goes only when none of them has it, and comes with
   the first. A table that drops one leaves its values there (`RecordedSource.left`): it cannot add
   the column again without clearing them.
@@ -72,6 +73,7 @@ class ColumnChange:
         value: what existing rows get, as Spark SQL; of a changed column an expression over ``{c}``,
             its value before, or "" if they keep theirs.
         stays: the target's column is left as it is, and new values do not go there.
+        is_reprinted: existing rows keep their values, but the server prints them as other texts.
         checks: conditions (``{c}``) that all rows must satisfy, each with the meaning of a failure.
     """
 
@@ -80,6 +82,7 @@ class ColumnChange:
     value: str = ""
     stays: bool = False
     checks: tuple[tuple[str, str], ...] = ()
+    is_reprinted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class _Difference:
             for column in other.columns
         }
         self._left = set(known.source.left)
+        self._rescued = {name.lower() for name in known.rescued}
         self._reasons: list[str] = []
         self._checks: list[CheckRows] = []
         self._first: list[RenameColumn | WidenColumn | DropColumn] = []
@@ -225,9 +229,16 @@ class _Difference:
     def _type(self, column: str) -> str:
         return self._target[self._name(column).lower()].delta_type
 
-    def _keep(self, name: str, what: str) -> None:
+    def _keep(self, name: str, what: str, *, is_lost: bool = True) -> None:
         if setting := self._shape.setting_of(name):
             raise Misfit(setting, what)
+        if is_lost:
+            self._keep_rescued(self._known.target_name(name), what)
+
+    def _keep_rescued(self, target: str, what: str) -> None:
+        """Rows have the texts of rescued values under the name that the column had then."""
+        if target.lower() in self._rescued:
+            raise Refused(f"{what}, and values of `{target}` were rescued")
 
     def _free(self, name: str, form: str = "{}_{}") -> str:
         """`name`, or else with a number; a name of the form ``b__v2`` always has one."""
@@ -273,7 +284,7 @@ class _Difference:
 
     def _drop(self, name: str, *, stays: bool) -> None:
         """The source no longer has it."""
-        self._keep(name, f"`{name}` is dropped or renamed")
+        self._keep(name, f"`{name}` is dropped or renamed", is_lost=not stays)
         target = self._name(name)
         del self._columns[name]
         self._names.pop(name, None)
@@ -303,7 +314,8 @@ class _Difference:
                 raise Misfit("shard_column" if is_shard else "computed", what)
         if value != "NULL":
             what = f"old rows get a new value of `{name}`, whose values the rule changes"
-            self._keep(name, what)
+            self._keep(name, what, is_lost=False)
+        self._keep_rescued(name, f"`{name}` is added again")
         delta_type = self._shape.delta_type(column)
         wanted = TargetColumn(name=name, delta_type=delta_type)
         present, target, drop = self._target.get(name.lower()), name, DropColumn(name=name)
@@ -356,6 +368,7 @@ class _Difference:
         """All at once."""
         for old, new in renamed.items():
             self._keep(old, f"`{old}` is dropped or renamed")
+            self._keep_rescued(new, f"`{old}` takes the name `{new}`")
             takes, setting = self._shape.takes(old), self._shape.setting_of(new)
             if setting or takes != self._shape.takes(new):
                 what = f"`{old}` takes the name `{new}`, which the rule treats differently"
@@ -429,8 +442,13 @@ class _Difference:
         if not self._shape.takes(name):
             return
         target = self._name(name)
+        if change.is_reprinted:
+            what = f"the server prints the values of `{name}` as other texts"
+            self._keep_rescued(target, what)
+            if self._shape.types.get(name.lower()) == "string":
+                self._keep(name, what)
         if change.stays:
-            self._keep(name, f"new values of `{name}` go to another column")
+            self._keep(name, f"new values of `{name}` go to another column", is_lost=False)
             if self._shape.shard_column:
                 self._left.add(target.lower())
             delta_type = self._shape.delta_type(after)

@@ -83,6 +83,7 @@ class KnownTable:
         by_key: the target finds its rows by the source's key.
         follows: an earlier RENAME separated the target's name from its table's, and the target
             still follows that table (K28: a name shows its table).
+        rescued: the target's columns of which values were rescued.
     """
 
     source: RecordedSource
@@ -94,6 +95,7 @@ class KnownTable:
     policy: SchemaChangePolicy = _DEFAULT_POLICY
     by_key: bool = True
     follows: bool = False
+    rescued: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.target == self.source.columns:

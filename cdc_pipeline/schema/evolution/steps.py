@@ -149,18 +149,24 @@ def returns_to_earlier_columns(columns: tuple[TargetColumn, ...], steps: Iterabl
     return len(set(path)) < len(path)
 
 
+def renamed_by(steps: Iterable[Step], name: str) -> str:
+    """What becomes of a column's name, perhaps by way of another one."""
+    for step in steps:
+        if isinstance(step, RenameColumn) and step.name.lower() == name.lower():
+            name = step.new_name
+    return name
+
+
 def left_after(left: tuple[str, ...], steps: Iterable[Step]) -> tuple[str, ...]:
     """Where the values are that a table has left in columns of a target, after steps of another
     table of it; lower-case names.
     """
-    names = {name: name for name in left}
+    names = list(left)
     for step in steps:
-        for first, now in names.items():
-            if isinstance(step, RenameColumn) and step.name.lower() == now:
-                names[first] = step.new_name.lower()
-            elif isinstance(step, DropColumn) and step.name.lower() == now:
-                names[first] = ""
-    return tuple(sorted(filter(None, names.values())))
+        if isinstance(step, DropColumn):
+            names = [name for name in names if name != step.name.lower()]
+        names = [renamed_by([step], name).lower() for name in names]
+    return tuple(sorted(names))
 
 
 class DdlDecision(FrozenModel):

@@ -17,7 +17,7 @@ Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
@@ -54,10 +54,12 @@ class ValueChange:
         value: the new value as Spark SQL over ``{c}``, the old one; "" if it stays the same, in
             another type perhaps.
         checks: conditions (``{c}``) that all rows must satisfy, each with the meaning of a failure.
+        is_reprinted: the server prints the same value as another text.
     """
 
     value: str = ""
     checks: tuple[_Check, ...] = ()
+    is_reprinted: bool = False
 
 
 def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
@@ -78,7 +80,7 @@ def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueCh
         checks.append(("{c} IS NOT NULL", "NULLs were replaced by another value"))
     if new.auto_increment:
         checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
-    return ValueChange(change.value, tuple(checks))
+    return replace(change, checks=tuple(checks))
 
 
 def _kept(*checks: _Check) -> ValueChange:
@@ -136,7 +138,7 @@ def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange
     if is_alike and before.change == "fraction":
         return _fractions(old, column)
     if old.kind is Kind.DATE and column.kind is Kind.DATETIME:
-        return _kept()
+        return ValueChange(is_reprinted=True)
     if old.kind is Kind.DATETIME and column.kind is Kind.DATE and old.fraction_digits == 0:
         return ValueChange("CAST({c} AS date)")
     if is_alike and before.change == "fixed":
@@ -302,7 +304,7 @@ def _fractions(old: Column, new: Column) -> ValueChange:
     if before < 0:
         raise Uncertain("the former number of fraction digits is unknown")
     if before == after or (old.kind is not Kind.TIME and before < after):
-        return _kept()
+        return ValueChange(is_reprinted=before != after)
     if old.kind is Kind.TIME:
         if before > after:
             raise Uncertain("times are rounded")

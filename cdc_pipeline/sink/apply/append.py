@@ -17,8 +17,8 @@ Rules:
 - What a snapshot has staged as data files (`staging.DATA_FILES`) is adopted: the files get a second
   name in the table's folder (in an object store a copy by the store itself), and the commit names
   them with the statistics that they tell. Only if all rows of the batch are in such files, and each
-  is in the layout in which the rows would be written now, with no NULL in a key; else they become
-  staged rows again. The name is that of the batch, so that a batch that is tried again reuses it.
+  is in the layout in which the rows would be written now; else they become staged rows again. The
+  name is that of the batch, so that a batch that is tried again reuses it.
 - Small work stays here: a Spark job costs as much as some megabytes of staged rows.
 """
 
@@ -36,7 +36,7 @@ from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget, StagedFile
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.apply.executors import RunTasks
-from cdc_pipeline.sink.delta.data_file import add_action, read_statistics, told_statistics
+from cdc_pipeline.sink.delta.data_file import add_action, told_statistics
 from cdc_pipeline.sink.delta.plain_commit import PlainCommit
 from cdc_pipeline.sink.delta.table_log import TableLog
 from cdc_pipeline.sink.modes.mirror_rows import (
@@ -57,12 +57,7 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
         return True
-    return target.exact and record.kind in ("batch", "snapshot") and inserts_only(target)
-
-
-def inserts_only(target: RecordedTarget) -> bool:
-    """No key occurs twice then: a primary key is not inserted twice without a delete."""
-    return not target.rows_updated and not target.rows_deleted
+    return record.kind in ("batch", "snapshot") and target.keys_come_once
 
 
 def add_appended(
@@ -73,7 +68,7 @@ def add_appended(
     pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
     """
     files = mirror_files(commit, target, codec=codec)
-    if files is None or not (inserts_only(target) or may_reduce_in_memory(target)):
+    if files is None or not (target.keys_come_once or may_reduce_in_memory(target)):
         return False
     commit.add_files(_written(files, lake=lake, run=run))
     return True
@@ -105,9 +100,6 @@ def _adopted(file: StagedFile, files: MirrorFiles, *, lake: Path) -> dict[str, A
     statistics = told_statistics(lake / file.path, files.layout)
     if statistics is None:
         return None
-    nulls = read_statistics(statistics)["nullCount"]
-    if any(nulls[files.layout.in_file(name)] for name in files.target.spec.key):
-        return None
     unique = uuid.uuid5(uuid.NAMESPACE_OID, f"{files.target.app_id}/{file.path}/{file.sha256}")
     return add_action(files.layout.file_name(unique), file.size_bytes, statistics)
 
@@ -119,7 +111,7 @@ _EXECUTORS_BYTES_MIN: Final = 4 << 20
 def _written(files: MirrorFiles, *, lake: Path, run: RunTasks | None) -> list[dict[str, Any]]:
     staged = files.target.files
     if run is not None and sum(file.size_bytes for file in staged) >= _EXECUTORS_BYTES_MIN:
-        groups = _groups(staged) if inserts_only(files.target) else [list(staged)]
+        groups = _groups(staged) if files.target.keys_come_once else [list(staged)]
         tasks = [json.dumps([file.path for file in group]) for group in groups]
         # If they fail, the work succeeds here, or fails with an error that says why.
         with suppress(RuntimeSetupError):
@@ -129,7 +121,7 @@ def _written(files: MirrorFiles, *, lake: Path, run: RunTasks | None) -> list[di
 
 
 def _written_here(files: MirrorFiles, paths: list[Path]) -> list[dict[str, Any]]:
-    if inserts_only(files.target):  # no key occurs twice
+    if files.target.keys_come_once:
         return files.write(staged_pieces(paths))
     return files.write([last_rows(paths, Layout(files.target))])
 

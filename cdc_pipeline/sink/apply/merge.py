@@ -32,7 +32,7 @@ from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
-from cdc_pipeline.sink.apply.append import add_adopted, add_appended, inserts_only, may_append
+from cdc_pipeline.sink.apply.append import add_adopted, add_appended, may_append
 from cdc_pipeline.sink.apply.erase import erase
 from cdc_pipeline.sink.apply.executors import RunTasks
 from cdc_pipeline.sink.apply.external_writes import is_restored, restore
@@ -53,8 +53,7 @@ from cdc_pipeline.sink.delta.plain_commit import PlainCommit, can_commit, write_
 from cdc_pipeline.sink.delta.table_checks import check_batch
 from cdc_pipeline.sink.delta.table_log import TableLog, check_owner, read_table_log
 from cdc_pipeline.sink.durable.retention import new_properties
-from cdc_pipeline.sink.modes.key_facts import KeyFacts
-from cdc_pipeline.sink.modes.reduce import StagedFiles
+from cdc_pipeline.sink.modes.reduce import StagedFiles, key_range
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.modes.tables import create_table, create_without_spark
@@ -127,7 +126,7 @@ def add_rows(work: Work, there: TableLog) -> TableLog | None:
             return _committed(work, commit, there)
         work = work.with_rows()
         target = work.target
-    if (engine.changes and not inserts_only(target)) or KeyFacts(target, work.files).has_null:
+    if engine.changes and not target.keys_come_once:
         return None
     commit = PlainCommit(work.path, there, note=work.note)
     if may_append(work.record, target, there):
@@ -143,8 +142,8 @@ def apply_rows(
     """With Spark; the engine that committed them."""
     record, target, path, files = work.record, work.target, work.path, work.files
     mode = MODES[target.spec.mode]
-    facts = KeyFacts(target, files) if target.spec.key and mode.has_key else None
-    is_by_key = facts is not None and not facts.has_null and not mode.keeps_past
+    within = key_range(target, files) if target.spec.key else None
+    is_by_key = bool(target.spec.key) and not mode.keeps_past
     appends = is_by_key and may_append(record, target, there)
     if (
         is_by_key
@@ -158,14 +157,14 @@ def apply_rows(
             commit,
             files,
             target,
-            predicate=None if facts is None else facts.predicate,
+            predicate=within,
             settings=settings,
             codec=codec_of(work.config),
         ):
             _committed(work, commit, there)
             return PLAIN
     settings.large_batch(sum(file.size_bytes for file in target.files))
-    staged = StagedFiles(session, path, target, files, facts, appends)
+    staged = StagedFiles(session, path, target, files, within, appends)
     statement = SINK_MODES[target.spec.mode].apply_sql(staged)
     run_once(session, statement, there, record, step=MERGE_STEP)
     return SPARK

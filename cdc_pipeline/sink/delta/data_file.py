@@ -84,9 +84,6 @@ class DataLayout:
         fields = [(f.name, str(f.type), str(f.metadata)) for f in self.schema]
         return json.dumps([fields, self.indexed, self.marks, self.codec])
 
-    def in_file(self, name: str) -> str:
-        return str(self.schema.names[self.names.index(name)])
-
     def file_name(self, unique: uuid.UUID) -> str:
         return f"part-00000-{unique}-c000.{self.codec}.parquet"
 

@@ -5,9 +5,8 @@ Rules:
   what a commit of ours knows. A run, the plan and the doctor ask the same function.
 - Rows change without Spark where deletion vectors mark the old ones, and where keys are compared by
   value here as Spark compares them. Rows that are only inserted need neither.
-- A single batch may need Spark although its table does not: rows without complete images, with NULL
-  in a key or too many for the memory, changes of columns, a RESTORE, properties that the table
-  lacks.
+- A single batch may need Spark although its table does not: rows without complete images or too
+  many for the memory, changes of columns, a RESTORE, properties that the table lacks.
 - The setting `spark` leaves nothing to us: some catalogs and platforms must see each commit.
 """
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog import decoded as changes
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
-from cdc_pipeline.errors import StagingError
+from cdc_pipeline.errors import IncompleteRowsError, StagingError
 
 DELETE: Final = 0
 INSERT: Final = 1
@@ -85,7 +85,7 @@ def expand(
     before_values: bool = False,
 ) -> StagedRows:
     """The staged rows of n changes; `columns` and `key` are the target's. Raises StagingError: as
-    `check_fit`; an image lacks key columns, or any if there is no key.
+    `check_fit`; IncompleteRowsError: an image lacks key columns, or any if there is no key.
     """
     check_fit(rows, columns, key)
     names = rows.schema.column_names
@@ -192,7 +192,7 @@ def filled(
 
 def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
     """An insert or update holds its key, an update or delete that by which it finds its row; the
-    key () is all columns. Raises StagingError.
+    key () is all columns. Raises IncompleteRowsError.
     """
     if not rows.all_present:
         _check_key(rows, key, rows.has_value, rows.has_before)
@@ -211,9 +211,10 @@ def _check_key(
     old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]
     missing = new_missing | old_missing
     if missing.any():
-        raise StagingError(
+        raise IncompleteRowsError(
             "a row image lacks key columns",
             table=rows.schema.full_name,
+            setting="binlog_row_image",
             expected=f"key columns {', '.join(key)} in every image",
             got=f"{int(missing.any(axis=1).sum())} changes without "
             f"{key[int(np.argmax(missing.any(axis=0)))]}",
@@ -229,8 +230,5 @@ def _key_differs(
     differs = np.zeros(before.num_rows, dtype=np.bool_)
     for index in key:
         old, new = before.column(index), after.column(index)
-        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(
-            False
-        )
-        differs |= ~same.to_numpy(zero_copy_only=False)
+        differs |= ~pc.equal(old, new).fill_null(False).to_numpy(zero_copy_only=False)
     return differs

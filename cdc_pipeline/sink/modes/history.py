@@ -24,7 +24,6 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.mode_columns import (
@@ -52,18 +51,12 @@ from cdc_pipeline.sink.modes.rescue import comparable
 from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
-
 
 class History(SinkMode):
     live_rows = f"{END_COLUMN} IS NULL"
 
     def batch_sql(self, staged: StagedFiles) -> str:
-        assert staged.key_facts is not None
-        return _merge_sql(staged.session, staged.path, staged.target, staged.key_facts)
+        return _merge_sql(staged)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
@@ -112,15 +105,11 @@ class History(SinkMode):
                 WHERE s.{START_COLUMN} IS NULL OR {tracked}"""
 
 
-def _merge_sql(
-    session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts
-) -> str:
-    layout = Layout(target)
-    current = f"t.{END_COLUMN} IS NULL AND {key_facts.within}"
-    make_events(
-        session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN}
-    )
-    session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
+def _merge_sql(staged: StagedFiles) -> str:
+    target, layout = staged.target, Layout(staged.target)
+    current = f"t.{END_COLUMN} IS NULL AND {staged.within}"
+    make_events(staged, where=current, extra={"_start": START_COLUMN})
+    staged.session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
     values = {
         **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)},
         START_COLUMN: "s._start_at",
@@ -131,13 +120,9 @@ def _merge_sql(
         TS_COLUMN: "s._ts",
     }
     changed = {**values, OP_COLUMN: kept_operation("s._op")}
-    same = [
-        f"t.{quoted(name)} {key_facts.equals} s.{key}"
-        for name, key in zip(target.spec.key, layout.keys, strict=True)
-    ]
     return f"""
-        MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND
-            {" AND ".join([*same, current])}
+        MERGE INTO {table_at(staged.path)} AS t USING versions AS s ON s._is_there AND
+            {layout.same_key} AND {current}
         WHEN MATCHED THEN UPDATE SET
             {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
         WHEN NOT MATCHED AND NOT s._is_there THEN
@@ -151,7 +136,7 @@ def _versions_sql(layout: Layout) -> str:
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.spec.columns]
-    named = [name for name in layout.target.spec.track if name in names]
+    named = layout.target.spec.track
     positions = [names.index(name) for name in named] or layout.others
     if named and RESCUED_COLUMN in names:  # a tracked column's rescued text is a value of it
         positions = [*positions, names.index(RESCUED_COLUMN)]

@@ -51,7 +51,7 @@ class Mirror(SinkMode):
     live_rows = ""
 
     def batch_sql(self, staged: StagedFiles) -> str:
-        if staged.key_facts is None:
+        if not staged.target.spec.key:
             return _merge_by_values_sql(staged)
         return merge_last_sql(staged, {OP_COLUMN: operation("s._op")}, removes=True)
 

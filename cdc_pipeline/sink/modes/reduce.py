@@ -2,8 +2,7 @@
 view ``staged`` (K10, K11).
 
 Rules:
-- If every image is complete, only the last row of a key, by seq, matters. Inserts alone need not
-  even that.
+- If every image is complete, only the last row of a key, by seq, matters.
 - Otherwise the target's row of a key that changes precedes the batch's rows as a special event
   (`THERE`), so that one rule fills what an image lacks from the row before it, in the batch or in
   the target.
@@ -24,21 +23,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE
 from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
-from cdc_pipeline.sink.spark.sql import quoted, table_at
+from cdc_pipeline.sink.spark.sql import literal_of, quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
 THERE: Final = 5
 UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE}, {THERE})"
@@ -53,6 +53,12 @@ class Layout:
     def keys(self) -> list[str]:
         names = [column.name for column in self.target.spec.columns]
         return [f"c{names.index(name)}" for name in self.target.spec.key]
+
+    @property
+    def same_key(self) -> str:
+        """Of the target's row ``t`` and the staged one ``s``."""
+        pairs = zip(self.target.spec.key, self.keys, strict=True)
+        return " AND ".join(f"t.{quoted(name)} = s.{key}" for name, key in pairs)
 
     @property
     def values(self) -> list[str]:
@@ -79,43 +85,63 @@ class Layout:
 
 
 class StagedFiles(NamedTuple):
-    """The files of a batch for a target; without a key there are no facts of it. `appends`: no row
-    of the target has one of their keys.
+    """The files of a batch for a target. `key_range`: as the function's; `appends`: no row of the
+    target has one of their keys.
     """
 
     session: SparkSession
     path: Path
     target: RecordedTarget
     files: list[Path]
-    key_facts: KeyFacts | None
+    key_range: str | None
     appends: bool = False
 
+    @property
+    def within(self) -> str:
+        """Over the target as ``t``."""
+        return "true" if self.key_range is None else f"t.{self.key_range}"
 
-def reduced_sql(
-    session: SparkSession, target: RecordedTarget, path: Path, *, within: str = "true"
-) -> str:
-    """A query for the last row of each key, in the staged columns; makes further views. The
-    target's rows of the staged keys satisfy `within`, over the target as ``t``.
+
+def key_range(target: RecordedTarget, files: list[Path]) -> str | None:
+    """Satisfied by every row of the target with one of the files' keys, by their footers; None if
+    nothing is known.
     """
-    layout = Layout(target)
+    first = target.spec.key[0]
+    position = [column.name for column in target.spec.columns].index(first)
+    bounds: list[Any] = []
+    for file in files:
+        metadata = pq.read_metadata(storage_of(file).arrow_source(file))
+        index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+        for group in range(metadata.num_row_groups):
+            statistics = metadata.row_group(group).column(index[f"c{position}"]).statistics
+            if statistics is None or not statistics.has_min_max:
+                return None
+            bounds += (statistics.min, statistics.max)
+    kind = target.spec.columns[position].delta_type
+    low, high = (literal_of(bound, kind) for bound in (min(bounds), max(bounds)))
+    if low is None or high is None:
+        return None
+    return f"{quoted(first)} BETWEEN {low} AND {high}"
+
+
+def reduced_sql(staged: StagedFiles) -> str:
+    """A query for the last row of each key, in the staged columns; makes further views."""
+    target, layout = staged.target, Layout(staged.target)
     if not target.all_present:
-        make_events(session, layout, target_table=table_at(path), where=within)
+        make_events(staged, where=staged.within)
         return f"SELECT * FROM ({_last_per_key('events', layout)}) WHERE _op <> {THERE}"
-    if not target.rows_updated and not target.rows_deleted:
-        return "SELECT * FROM staged"  # a primary key is not inserted twice without a delete
+    if target.keys_come_once:
+        return "SELECT * FROM staged"
     return _last_per_key("staged", layout)
 
 
 def merge_last_sql(staged: StagedFiles, own_values: Mapping[str, str], *, removes: bool) -> str:
     """The MERGE of the last row of each key, or the INSERT, if no row has one of the keys; makes
     views. `own_values` are SQL over the reduced row ``s``, by our own columns; `removes`: what ends
-    goes. NULL in a key equals NULL if the batch has one. The condition holds the range of the keys,
-    so that Delta skips files by their statistics.
+    goes. The condition holds the range of the keys, so that Delta skips files by their statistics.
     """
-    session, path, target, facts = staged.session, staged.path, staged.target, staged.key_facts
-    assert facts is not None
-    reduced = reduced_sql(session, target, path, within=facts.within)
-    session.sql(reduced).createOrReplaceTempView("reduced")
+    path, target = staged.path, staged.target
+    staged.session.sql(reduced_sql(staged)).createOrReplaceTempView("reduced")
     values = {quoted(column.name): f"s.c{at}" for at, column in enumerate(target.spec.columns)}
     values |= {SEQ_COLUMN: "s._seq", TS_COLUMN: "s._ts", **own_values}
     newer, ends = f"s._seq > t.{SEQ_COLUMN}", f"s._op IN {ENDS}"
@@ -124,13 +150,9 @@ def merge_last_sql(staged: StagedFiles, own_values: Mapping[str, str], *, remove
             f"INSERT INTO {table_at(path)} ({', '.join(values)}) SELECT "
             f"{', '.join(values.values())} FROM reduced AS s WHERE NOT {ends}"
         )
-    same = [
-        f"t.{quoted(name)} {facts.equals} s.{key}"
-        for name, key in zip(target.spec.key, Layout(target).keys, strict=True)
-    ]
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s
-        ON {" AND ".join([*same, facts.within])}
+        ON {Layout(target).same_key} AND {staged.within}
         {f"WHEN MATCHED AND {ends} AND {newer} THEN DELETE" if removes else ""}
         WHEN MATCHED AND {newer} THEN UPDATE SET
             {", ".join(f"t.{name} = {value}" for name, value in values.items())}
@@ -165,22 +187,16 @@ def life_roots(links: pa.Table) -> pa.Table:
 
 
 def make_events(
-    session: SparkSession,
-    layout: Layout,
-    *,
-    target_table: str,
-    where: str,
-    extra: dict[str, str] | None = None,
+    staged: StagedFiles, *, where: str, extra: Mapping[str, str] = MappingProxyType({})
 ) -> None:
     """Make the view ``events``: the staged columns with complete images and without presence
     columns, and the target's rows.
 
     Args:
-        target_table: the Delta table as SQL text.
         where: predicate over the target as ``t`` that its rows of changed keys satisfy.
         extra: further columns of the target's rows, by name in the view; NULL in staged rows.
     """
-    extra = extra or {}
+    session, layout = staged.session, Layout(staged.target)
     partial = not layout.target.all_present
     columns = ["_op", "_seq", "_ts", *layout.values]
     there = [f"CAST({THERE} AS tinyint) AS _op", f"t.{SEQ_COLUMN} AS _seq", f"t.{TS_COLUMN} AS _ts"]
@@ -189,23 +205,19 @@ def make_events(
         for column, value in zip(layout.target.spec.columns, layout.values, strict=True)
     ]
     presence = [f"p{position}" for position in layout.others] if partial else []
-    staged = [*columns, *(f"coalesce({name}, true) AS {name}" for name in presence)]
+    of_batch = [*columns, *(f"coalesce({name}, true) AS {name}" for name in presence)]
     there += [f"true AS {name}" for name in presence]
     there += [f"t.{expression} AS {name}" for name, expression in extra.items()]
-    staged += [f"NULL AS {name}" for name in extra]
+    of_batch += [f"NULL AS {name}" for name in extra]
     keys = ", ".join(layout.keys)
-    same_key = " AND ".join(
-        f"t.{quoted(name)} <=> s.{key}"
-        for name, key in zip(layout.target.spec.key, layout.keys, strict=True)
-    )
     session.sql(f"""
         SELECT * EXCEPT (_there) FROM (
             SELECT *, max(CASE WHEN _op = {THERE} THEN _seq END) OVER (PARTITION BY {keys}) AS
                 _there FROM (
-                SELECT {", ".join(staged)} FROM staged
+                SELECT {", ".join(of_batch)} FROM staged
                 UNION ALL
-                SELECT {", ".join(there)} FROM {target_table} AS t
-                LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM staged) AS s ON {same_key} WHERE
+                SELECT {", ".join(there)} FROM {table_at(staged.path)} AS t
+                LEFT SEMI JOIN (SELECT DISTINCT {keys} FROM staged) AS s ON {layout.same_key} WHERE
                     {where}))
         WHERE _op = {THERE} OR _there IS NULL OR _seq > _there""").createOrReplaceTempView("events")
     if partial:

@@ -529,6 +529,7 @@ def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
 
 def _recorded(staged: StagedTarget) -> RecordedTarget:
     target, part, content = staged.target, staged.part, staged.content
+    is_filtered = target.spec.shape is not None and bool(target.spec.shape.filter)
     return RecordedTarget(
         table=target.name,
         app_id=target.state.app_id,
@@ -545,7 +546,7 @@ def _recorded(staged: StagedTarget) -> RecordedTarget:
         rows_deleted=part.deleted,
         all_present=not part.partial,
         partial_key_updates=part.partial_key_updates,
-        rows_gone=part.gone,
+        rows_gone=part.gone + is_filtered * (part.inserted + part.updated),
         rescues=target.rescued is not None,
         rescued={
             name: part.rescued[name] for name in sorted({*part.rescued, *(target.rescued or ())})

@@ -137,6 +137,29 @@ def test_k17_f180_bounds_of_another_key_bound_nothing(
     check()
 
 
+@pytest.mark.parametrize("mode", ["mirror", "soft_delete"])
+def test_k17_f234_rows_read_again_keep_the_values_of_dropped_columns(
+    mysql_server: Server, mysql_database: str, memory: MemoryLake, tmp_path: Path, mode: str
+) -> None:
+    server, table = mysql_server, f"{mysql_database}.a"
+    server.execute_all(
+        f"USE `{mysql_database}`",
+        "CREATE TABLE a (id INT PRIMARY KEY, v INT, gone INT)",
+        "INSERT INTO a VALUES (1, 1, 10), (2, 2, 20)",
+    )
+    rule = {"tables": [table], "mode": mode, "name": table}
+    config, cursors = project(server, mysql_database, tmp_path, [rule]), MemoryCursorStore()
+    take_snapshot(config, cursors=cursors)
+    server.execute_all("ALTER TABLE a DROP gone", "INSERT INTO a VALUES (3, 3)")
+    capture(config, cursors=cursors)
+    unlogged = ["UPDATE a SET v = 7 WHERE id = 2", "INSERT INTO a VALUES (4, 4)"]
+    server.execute_all("SET SESSION sql_log_bin = 0", *unlogged)
+    server.execute("SET SESSION sql_log_bin = 1")
+    assert repair(config, cursors=cursors, table=table, where="id > 1").rows_written == 3
+    found = lake_rows(memory, config.sink.lake_path, mysql_database, "a", ["id", "v", "gone"])
+    assert found == [(1, 1, 10), (2, 7, 20), (3, 3, None), (4, 4, None)]
+
+
 def test_k35_f181_a_table_that_could_not_be_swapped_in_fails_its_snapshot(
     mysql_server: Server, mysql_database: str, memory: MemoryLake, tmp_path: Path
 ) -> None:

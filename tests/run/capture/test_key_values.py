@@ -112,8 +112,10 @@ def test_k11_f186_a_key_of_a_rule_is_a_key(
         "e": ("r", "(1, ''), (2, 0)", "'' is a label"),
         "f": ("c", "(1, _cp932 0x81E0), (2, _cp932 0x8790)", "cp932 in a key"),
         "d": ("r", "(1, '2024-01-01'), (2, 0)", "zero or partial date"),
+        "n": ("r", "(1, '2024-01-01'), (2, NULL)", "NULL in a key"),
     }
     mysql_server.execute("CREATE TABLE f LIKE e")
+    mysql_server.execute("CREATE TABLE n LIKE d")
     for table, (key, rows, what) in bad.items():
         name = f"{mysql_database}.{table}"
         rules = [{"tables": [name], "key": [key]}]
@@ -126,6 +128,33 @@ def test_k11_f186_a_key_of_a_rule_is_a_key(
         with pytest.raises(UnrepresentableValueError, match=what) as raised:
             take_snapshot(config, cursors=MemoryCursorStore(), tables=[name])
         assert raised.value.journal is None
+
+
+@pytest.mark.parametrize("masks", [{}, {"r": {"hash": {"salt": "a salt that is long enough"}}}])
+def test_k11_f227_null_is_no_key_of_a_rule(
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    masks: dict[str, Any],
+) -> None:
+    """The server may have several rows with it."""
+    name = f"{mysql_database}.t"
+    rule = {"tables": [name], "key": ["q", "r"], "masks": masks, "on_bad_row": "quarantine"}
+    source = {"source": live(mysql_server), "include": [name], "start": here(mysql_server)}
+    captured = Captured(mysql_server, mysql_database, make_config(**source, targets=[rule]))
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`",
+        "CREATE TABLE t (k INT PRIMARY KEY, q INT NOT NULL, r DATE, UNIQUE KEY (q, r))",
+        "INSERT INTO t VALUES (1, 1, '2024-01-01'), (2, 1, NULL), (3, 1, NULL), (4, 2, NULL)",
+        "DELETE FROM t WHERE k = 2",
+        "UPDATE t SET q = 3 WHERE k = 1",
+    )
+    captured.run()
+    assert captured.rows("t", "k", "q") == [(1, 3)]
+    failing = make_config(**source, targets=[{**rule, "on_bad_row": "fail"}], name="failing")
+    with pytest.raises(UnrepresentableValueError, match="column r") as stopped:
+        capture(failing, cursors=MemoryCursorStore())
+    assert masks or "NULL in a key, which finds no row" in str(stopped.value)
 
 
 def test_k11_f166_a_character_has_one_code_in_a_key(

@@ -186,6 +186,19 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(
     assert rows(sink) == [(6, 60), (7, 70), (8, 8), (9, 9), *((n + 100, n) for n in range(5))]
 
 
+@pytest.mark.spark
+def test_k34_f226_of_inserts_with_one_key_the_last_counts_wherever_batches_end(
+    engine: str, sink: DeltaSink
+) -> None:
+    """A rule's key need not be unique, and rows may be gone without an event before they come
+    again."""
+    batch(sink, 1, [insert(id=1, total=1), insert(id=1, total=2)], place=10, exact=False)
+    assert rows(sink) == [(1, 2)]
+    batch(sink, 2, [insert(id=n, total=n) for n in (2, 3)], place=20, exact=False)
+    batch(sink, 3, [insert(id=4, total=t) for t in (5, 6, 7)], place=30, exact=False)
+    assert rows(sink) == [(1, 2), (2, 2), (3, 3), (4, 7)]
+
+
 def literal(value: Any, delta_type: str) -> str:
     text = value.isoformat() if isinstance(value, datetime) else str(value).lower()
     return (
