@@ -522,7 +522,8 @@ class PipelineConfig(Section):
 def load_config(file: str | Path) -> PipelineConfig:
     """The configuration in `file`, whose stem is the source's name.
 
-    Raises ConfigMistakes: all mistakes in the file, at once.
+    Raises:
+        ConfigMistakes: all mistakes in the file, at once.
     """
     return read_document(Path(file)).resolve()
 

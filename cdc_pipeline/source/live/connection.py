@@ -137,6 +137,7 @@ class ServerConnection:
 
     def __init__(self, config: LiveSourceConfig, *, pipeline_name: str = "") -> None:
         self.config = config
+        self.pipeline_name = pipeline_name
         self.begin_again = begin_again(pipeline_name)
         self.address = config.address
         self._connection: BoundedConnection | None = None

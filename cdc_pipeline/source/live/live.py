@@ -97,7 +97,6 @@ class LiveSource(Source):
         self, config: LiveSourceConfig, *, pipeline_name: str, captured: CapturedBy = all_captured
     ) -> None:
         self.config = config
-        self.pipeline_name = pipeline_name
         self._captured = captured
         self.server = ServerConnection(config, pipeline_name=pipeline_name)
         self.replica = replica_name(config, pipeline_name)
@@ -181,7 +180,7 @@ class LiveSource(Source):
         # differ too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
-        name = f"{self.pipeline_name}/{purpose}{own}"
+        name = f"{self.server.pipeline_name}/{purpose}{own}"
         return contextlib.closing(type(self)(config, pipeline_name=name))
 
     def prepared_xids(self) -> frozenset[str] | None:

@@ -29,7 +29,8 @@ def check_replica_id(server: ServerConnection, own: ReplicaName) -> None:
             what,
             setting=_SETTING,
             expected="an id that is not the server's own",
-            got=f"{own.server_id}, which is @@server_id of {server.address}",
+            got=f"{own.server_id} (pipeline {server.pipeline_name}), which is @@server_id of "
+            f"{server.address}",
         )
     try:
         hosts = _hosts(server, own.server_id) or []
