@@ -78,6 +78,7 @@ _REMEMBERED: Final = {
     "spark.ui.dagGraph.retainedRootRDDs": "10",
 }
 _HADOOP: Final = "spark.hadoop."
+_LAST_JARS: Final = "SPARK_DIST_CLASSPATH"
 _CAUSES_MAX: Final = 20
 _CAUSE_CHARACTERS_MAX: Final = 400
 _CLASS: Final = re.compile(r"^[\w.$]+(Exception|Error): ")
@@ -187,10 +188,11 @@ class SparkProvider:
             if self._is_guest:
                 session = _beside(SparkSession.builder.getOrCreate(), settings)
             else:
-                session = _first(settings)
+                last = _stores_jars(self._storage) if self._config.is_local else ()
+                session = _first(settings, last)
                 if not _has_store(session, self._storage):
                     _end_jvm(session)
-                    session = _first(settings)
+                    session = _first(settings, last)
         except Exception as error:
             raise RuntimeSetupError(
                 "Spark does not start",
@@ -276,15 +278,28 @@ def arguments(settings: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in settings.items() if not is_secret(name, value)}
 
 
-def _first(settings: Mapping[str, str]) -> Any:
-    """Start the JVM with the settings that may be in its arguments, then Spark with all."""
+def _stores_jars(storage: SparkStorage | None) -> list[Path]:
+    return [*(jar_paths(storage.jar_set) if storage is not None else ()), LOG_STORE_JAR]
+
+
+def _first(settings: Mapping[str, str], last_jars: Iterable[Path]) -> Any:
+    """Start the JVM with the settings that may be in its arguments, then Spark with all. Spark
+    appends `last_jars` to the class path, which still fits the archive of classes then.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     context: Any = SparkContext
-    context._ensure_initialized(
-        conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items()))
-    )
+    before = os.environ.get(_LAST_JARS)
+    os.environ[_LAST_JARS] = os.pathsep.join([*([before] if before else []), *map(str, last_jars)])
+    try:
+        context._ensure_initialized(
+            conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items()))
+        )
+    finally:  # a process that this one starts has jars of its own
+        os.environ.pop(_LAST_JARS)
+        if before is not None:
+            os.environ[_LAST_JARS] = before
     builder: Any = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -412,7 +427,6 @@ def session_settings(
     config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None
 ) -> dict[str, str]:
     """Secrets included: those of `config` override ours, and `SQL_SETTINGS` override all."""
-    stored = [*(jar_paths(storage.jar_set) if storage is not None else ()), LOG_STORE_JAR]
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second compiler costs more CPU than it saves
@@ -426,15 +440,14 @@ def session_settings(
     if config.is_local:
         options += class_archive.java_options()
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
-        # Spark appends these, so the path before them still fits the archive of classes.
-        class_path = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
-        last = [part for part in class_path if part and Path(part) not in stored]
-        os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
     else:  # the jars are sent to executors on other machines
         own = config.settings.get("spark.jars", "")
         jars = {
             "spark.jars": ",".join(
-                [*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])]
+                [
+                    *(jar.as_uri() for jar in (*jar_paths(), *_stores_jars(storage))),
+                    *([own] if own else []),
+                ]
             )
         }
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import threading
 import urllib.request
 from contextlib import nullcontext
@@ -122,6 +123,7 @@ def test_k26_secrets_are_no_arguments_and_are_given_to_spark() -> None:
 
 
 def _go_on_in_a_store() -> None:
+    os.environ.pop("SPARK_DIST_CLASSPATH", None)
     local = SparkProvider(SparkConfig(master="local[1]", driver_memory="512m"))
     lake = LakeUri("s3a", "bucket", ("lake",))
     in_store = SparkProvider(local._config, spark_storage(lake))
@@ -133,6 +135,7 @@ def _go_on_in_a_store() -> None:
     replaced: Any = in_store.session()
     assert replaced.range(3).count() == 3
     assert replaced is not running
+    assert "SPARK_DIST_CLASSPATH" not in os.environ, "a local lake's process would have them too"
     hadoop = replaced.sparkContext._jsc.hadoopConfiguration()
     replaced._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass("s3a", hadoop)
 
