@@ -52,6 +52,11 @@ def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = Fals
     return array.cast(pa.string())
 
 
+def texts_of(array: pa.Array) -> list[str | None]:
+    """As `text_of`, with bytes in hex: what `value_of` reads."""
+    return [one.hex() if isinstance(one, bytes) else one for one in text_of(array).to_pylist()]
+
+
 def value_of(text: str, type_: pa.DataType) -> pa.Scalar | None:
     """The value of a text, of bytes in hex; None if it is none of this type."""
     try:

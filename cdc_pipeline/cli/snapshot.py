@@ -103,8 +103,7 @@ def _show(report: SnapshotReport) -> None:
 def _show_repair(report: RepairReport) -> None:
     left = f", {count_of(report.rows_left, 'row')} left as in the log" if report.rows_left else ""
     done = (
-        f": {report.table}: {count_of(report.rows_written, 'row')} written, "
-        f"{count_of(report.rows_deleted, 'row')} deleted in "
+        f": {report.table}: {count_of(report.rows_written, 'row')} written in "
         f"{count_of(report.rounds, 'round')}{left}"
     )
     results().print(styled((report.source, "bold"), done))

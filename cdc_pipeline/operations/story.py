@@ -45,7 +45,7 @@ from cdc_pipeline.binlog.seq import (
     journal_number,
     pack_seq,
 )
-from cdc_pipeline.binlog.value_text import text_of, value_of
+from cdc_pipeline.binlog.value_text import text_of, texts_of, value_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import ColumnsRule
@@ -88,8 +88,7 @@ Key = tuple[str, ...]  # texts, bytes in hex
 
 class Change(FrozenModel):
     """`op`: insert, update, delete, truncate, ddl, statement (rows that are in the log as text);
-    `transaction`: its GTID, or journal:offset of its begin; `known_by`: the log, or targets; `sql`:
-    of the statement, without literals.
+    `transaction`: its GTID, or journal:offset of its begin; `sql`: without literals.
     """
 
     op: str
@@ -153,9 +152,7 @@ def open_story(
     cursors: CursorStore,
     selection: Selection = Selection(),  # noqa: B008 - a plain value
 ) -> Iterator[StoryReader]:
-    """`selection`: of transactions. Raises ConfigError: the table is not captured; and what would
-    keep a run from starting.
-    """
+    """`selection`: of transactions. Raises what would keep a run from starting."""
     cut = build_sink(config).last_cut()
     cursor = reconcile(cursors.read(), cut).cursor
     source = build_source(choose(config).config)
@@ -188,9 +185,7 @@ class StoryReader:
     _prepared: dict[str, str] = field(default_factory=dict)  # transaction of each XA COMMIT
 
     def story(self, key: dict[str, str]) -> Story:
-        """`key`: the row's key columns with the texts of their values. Raises ConfigError: it is
-        not the table's.
-        """
+        """`key`: columns with the texts of their values. ConfigError: it is not the table's."""
         changes = self._of_row(key)
         self._note_before(changes)
         return Story(
@@ -218,9 +213,8 @@ class StoryReader:
             keys |= found
 
     def undo(self, key: dict[str, str], transaction: str) -> Iterator[str]:
-        """Lines of SQL that take back what a transaction changed in the row, without `key` in all
-        rows of the table. Raises as `story`; PositionError: the log does not have such changes;
-        SchemaError: they cannot be taken back (`undo.py`).
+        """SQL that takes back what a transaction changed in the row, without `key` in the table.
+        Raises as `story`; PositionError: the log lacks such changes; SchemaError (`undo.py`).
         """
         yield from undo_sql(self._changes_of(transaction, key), transaction=transaction)
 
@@ -258,7 +252,6 @@ class StoryReader:
         return rows
 
     def _checked(self, key: dict[str, str]) -> Key:
-        """Raises ConfigError: it is not the table's, or no value of its columns."""
         self.columns = tuple(key)
         for target in self._kept_by():
             expected = target.spec.sources[self.table]
@@ -345,7 +338,6 @@ class StoryReader:
         return sorted(found, key=lambda each: each.seq)
 
     def _unreadable(self, inspection: Inspection, rows: DecodedRows) -> str:
-        """Why rows are not shown; "" if they are."""
         missing = inspection.bare_tables.schemas.get(rows.schema, ())
         if missing and missing != ("charsets",):  # masks might not be found
             why = "; ".join(MEANINGS[part] for part in missing)
@@ -363,7 +355,6 @@ class StoryReader:
         self.holes.append(Hole(begin=begin, end=end, why=why))
 
     def _begin(self) -> Position:
-        """Of the first journal to read."""
         asked, earliest = self.selection, self.source.earliest_position()
         names = [info.journal for info in self.source.journals()]
         first = earliest.journal
@@ -503,9 +494,7 @@ class StoryReader:
     def _with_statement(
         self, piece: LogPiece, row: int, found: list[_Found], open_: _Open
     ) -> list[_Found]:
-        """`found` after a statement: with its entry, or with what the end of an XA transaction or a
-        ROLLBACK makes of earlier entries.
-        """
+        """With its entry, or what the end of an XA transaction or ROLLBACK makes of others."""
         chunk, event = piece.chunk, piece.chunk.events[row]
         offset = int(event["tx_offset"] if event["tx_offset"] >= 0 else event["offset"])
         transaction = piece.gtids_of(np.array([row])).text(0) or f"{chunk.journal}:{offset}"
@@ -589,7 +578,6 @@ class StoryReader:
                     yield each
 
     def _names(self, target: Target) -> dict[str, str]:
-        """The target's columns by those of the source that they show."""
         recorded = target.spec.sources[self.table]
         renamed, present = dict(recorded.names), {column.name for column in target.spec.columns}
         own_names = [column.name for column in recorded.columns]
@@ -669,7 +657,7 @@ def _keys(image: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> list[Key]
     for name in columns:
         values = pa.chunked_array([]) if not len(image) else image.column(name)
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        texts.append([t.hex() if isinstance(t, bytes) else t for t in text_of(values).to_pylist()])
+        texts.append(texts_of(values))
     return list(zip(*texts, strict=True)) if texts else [()] * len(image)
 
 
@@ -743,7 +731,6 @@ def _history(rows: pa.Table, names: Mapping[str, str], columns: Sequence[str]) -
 def _images(
     rows: pa.Table, names: Mapping[str, str], columns: Sequence[str]
 ) -> tuple[list[dict[str, Any]], list[Key]]:
-    """Rows by the source's names, as JSON has them, and their keys."""
     renamed = rows.select([*names.values()]).rename_columns([*names]).combine_chunks()
     values = [_plain(renamed[name]) for name in names]
     images = [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]

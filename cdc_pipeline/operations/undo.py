@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.source.rows.key_ranges import real
 from cdc_pipeline.text.table_names import quoted
 
 _MODE: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
@@ -46,9 +47,7 @@ class RowChange:
 
 
 def undo_sql(changes: Sequence[RowChange], *, transaction: str) -> Iterator[str]:
-    """Lines of the script for a transaction's changes of one table, in their order in the log.
-    Raises SchemaError: see the rules.
-    """
+    """Lines of the script, from changes in their order in the log. SchemaError: see the rules."""
     for change in changes:
         _check(change, transaction)
     name = " ".join(changes[0].schema.full_name.split())
@@ -70,7 +69,7 @@ def _statement(change: RowChange) -> str:
     schema, before, after = change.schema, change.before, change.after
     table = f"{quoted(schema.database)}.{quoted(schema.table)}"
     own = [column for column in schema.columns if column.name not in change.generated]
-    values = {} if before is None else {c.name: _literal(c, before[c.name]) for c in own}
+    values = {} if before is None else {c.name: literal(c, before[c.name]) for c in own}
     if after is None:
         names = ", ".join(map(quoted, values))
         return f"INSERT INTO {table} ({names}) VALUES ({', '.join(values.values())})"  # noqa: S608
@@ -85,18 +84,20 @@ def _statement(change: RowChange) -> str:
     return f"UPDATE {table} SET {settings} WHERE {is_there} LIMIT 1"  # noqa: S608
 
 
-def _literal(column: Column, value: Any) -> str:
+def literal(column: Column, value: Any) -> str:
+    """Of a value as `Image` has it, or as a text with bytes in hex, where NAMES is utf8mb4 and no
+    sql_mode changes what a quoted text is.
+    """
     form = column.type.decoder
     if value is None:
         return "NULL"
     if column.type.key in _NUMBERS:
         return str(value)
     if form == "real":
-        # A FLOAT is compared as the DOUBLE that it is. Without an exponent it would be a DECIMAL.
+        # A FLOAT is compared as the DOUBLE that it is.
         is_float = column.type.delta(column) == "float"
-        digits = repr(struct.unpack("f", struct.pack("f", value))[0] if is_float else float(value))
-        return digits if "e" in digits else f"{digits}e0"
-    if form in ("binary", "geometry") or column.charset == "binary":
+        return real(struct.unpack("f", struct.pack("f", value))[0] if is_float else float(value))
+    if form == "geometry" or column.type.delta(column) == "binary":
         return f"x'{value}'"
     if form == "vector":
         return f"x'{struct.pack(f'<{len(value)}f', *value).hex()}'"
@@ -108,25 +109,23 @@ def _literal(column: Column, value: Any) -> str:
 
 def _condition(column: Column, value: Any, *, is_key: bool) -> str:
     """That a column has exactly this value, which its collation alone would not say."""
-    name, literal, form = quoted(column.name), _literal(column, value), column.type.decoder
+    name, sql, form = quoted(column.name), literal(column, value), column.type.decoder
     if value is None:
         return f"{name} IS NULL"
     if form == "year":  # where 0 to 99 would mean years of two digits
-        return f"{name} + 0 = {literal}"
+        return f"{name} + 0 = {sql}"
     if form in ("geometry", "vector"):
-        return f"HEX({name}) = '{literal[2:-1].upper()}'"
+        return f"HEX({name}) = '{sql[2:-1].upper()}'"
     if column.type.key == "address":
-        return f"CAST({name} AS CHAR) = {literal}"
+        return f"CAST({name} AS CHAR) = {sql}"
     if form == "json" or (column.type.has_charset and column.charset != "binary"):
-        exact = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = CAST({literal} AS BINARY)"
-        return f"{name} = {literal} AND {exact}" if is_key else exact
-    return f"{name} = {literal}"
+        exact = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY) = CAST({sql} AS BINARY)"
+        return f"{name} = {sql} AND {exact}" if is_key else exact
+    return f"{name} = {sql}"
 
 
 def _has_no_label(change: RowChange) -> bool:
-    """Whether an ENUM is to get back the value that is none of its labels (number 0), which strict
-    mode refuses.
-    """
+    """Whether an ENUM gets back the value of no label (number 0), which strict mode refuses."""
     return change.before is not None and any(
         column.type.decoder == "enum" and not change.before[column.name] and "" not in column.labels
         for column in change.schema.columns

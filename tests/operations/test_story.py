@@ -251,6 +251,25 @@ def test_what_cannot_be_taken_back_is_refused(
             [*undo(config, table, {"id": "1"}, transaction, **asked)]
 
 
+def test_f255_labels_in_bytes_are_taken_back(
+    server: Server, fresh_database: str, tmp_path: Path
+) -> None:
+    config = _config(server, fresh_database, tmp_path)
+    table = f"{fresh_database}.t"
+    server.execute_all(
+        f"CREATE TABLE {table} (id INT PRIMARY KEY,"
+        " e ENUM('ab','b') CHARACTER SET binary, s SET('ab','b') CHARACTER SET binary)",
+        f"INSERT INTO {table} VALUES (1, 'ab', 'ab,b')",
+        f"DELETE FROM {table}",
+    )
+    asked: Any = {"cursors": MemoryCursorStore(), "selection": _from(config)}
+    insert, delete = story(config, table, {"id": "1"}, **asked).changes[1:]
+    _run(server, [*undo(config, table, {}, delete.transaction or "", **asked)])
+    assert server.query(f"SELECT HEX(e), HEX(s) FROM {table}") == [("6162", "61622C62")]
+    _run(server, [*undo(config, table, {}, insert.transaction or "", **asked)])
+    assert not server.query(f"SELECT * FROM {table}")
+
+
 def test_an_xa_transaction_counts_from_its_commit(
     server: Server, fresh_database: str, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_of_delta
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
-from cdc_pipeline.binlog.value_text import hashed, text_of, value_of
+from cdc_pipeline.binlog.value_text import hashed, texts_of, value_of
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import HashMask
 from cdc_pipeline.errors import ConfigError
@@ -60,9 +60,8 @@ Key = tuple[str, ...]  # texts in the order of the key, bytes in hex
 
 @dataclass(frozen=True, slots=True)
 class KeyPlace:
-    """Where a target holds the key of one source table: `columns` in the key's order, and of a
-    shard the column and value that tell its rows from others'. Rows from `bound` on, a seq, are
-    another table's of that name.
+    """`columns` in the key's order; of a shard the column and value that tell its rows. Rows from
+    `bound` on, a seq, are another table's of that name.
     """
 
     target: Target
@@ -75,8 +74,7 @@ class KeyPlace:
         return self.target.spec
 
     def table(self, keys: Sequence[pa.Array]) -> pa.Table:
-        """Keys as this target holds them, as texts."""
-        texts = {name: _texts(keys[at]) for at, name in enumerate(self.columns)}
+        texts = {name: texts_of(keys[at]) for at, name in enumerate(self.columns)}
         if self.shard is not None:
             texts[self.shard[0]] = [self.shard[1]] * len(keys[0])
         texts[BOUND_COLUMN] = [str(self.bound)] * len(keys[0])
@@ -112,10 +110,7 @@ def _unreadable(file: Path, what: str) -> ConfigError:
 
 
 class TableKeys:
-    """Keys of one source table, `table`, and the places that hold them under any of `names`.
-
-    Raises ConfigError: the table has no target or no key, or a target lacks the key.
-    """
+    """The places that hold keys of `table` under any of `names`. ConfigError: there are none."""
 
     def __init__(
         self,
@@ -193,7 +188,6 @@ class TableKeys:
         return keys
 
     def arrays(self, keys: Sequence[Key]) -> list[pa.Array]:
-        """As the log has them, by column of the key."""
         arrays = []
         for at, (name, type_) in enumerate(zip(self.source.key, self._types, strict=True)):
             values = [None if type_ is None else value_of(key[at], type_) for key in keys]
@@ -203,7 +197,6 @@ class TableKeys:
         return arrays
 
     def masked(self, arrays: Sequence[pa.Array]) -> list[pa.Array]:
-        """As all targets hold them."""
         routes = self._targets.routes_of(self.table)
         masks = [mask_of(routes, name) for name in self.source.key]
         return [
@@ -227,9 +220,7 @@ class TableKeys:
     # -- rows --------------------------------------------------------------------------------------
 
     def found(self, paths: LakePaths, where: Mapping[str, str]) -> list[Key]:
-        """The keys of all rows with these values, in any target and image. Raises ConfigError; and
-        as `open_rows` and reading do.
-        """
+        """The keys of all rows with these values, in any target and image. Raises ConfigError."""
         routes = self._targets.routes_of(self.table)
         if any(mask_of(routes, name) is not None for name in self.source.key):
             raise ConfigError(
@@ -255,7 +246,7 @@ class TableKeys:
                         passing = pc.and_(passing, pc.equal(column_of(rows, name, image), value))
                     found = pa.table(of_image, list(place.columns)).filter(passing)
                     distinct = found.group_by(found.column_names).aggregate([])
-                    texts = (_texts(one.combine_chunks()) for one in distinct.columns)
+                    texts = (texts_of(one.combine_chunks()) for one in distinct.columns)
                     keys.update(key for key in zip(*texts, strict=True) if None not in key)
         if not is_known:
             columns_known = [column.name for column in self.source.columns]
@@ -283,7 +274,6 @@ class TableKeys:
     # -- rows of these keys ------------------------------------------------------------------------
 
     def columns(self, target: str) -> set[str]:
-        """That `count` looks at."""
         columns = {SEQ_COLUMN}
         for place in self._of(target):
             columns |= {*place.columns, *images_of(place.spec)[1:]}
@@ -318,22 +308,15 @@ def images_of(spec: TargetSpec) -> list[str]:
 
 
 def column_of(rows: pa.Table, name: str, image: str) -> pa.Array:
-    """Of one of `images_of`."""
     column = pc.struct_field(rows.column(image), [name]) if image else rows.column(name)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def _texts(array: pa.Array) -> list[str | None]:
-    texts = text_of(array).to_pylist()
-    return [one.hex() if isinstance(one, bytes) else one for one in texts]
 
 
 def earlier_names(
     history: SchemaHistory, table: str, *, until: NameBound, given: Collection[str] = ()
 ) -> dict[str, NameBound]:
-    """Each name that the table had: what the schema history shows of RENAME, and names that are
-    given for what it has forgotten. Raises ConfigError: it is not known until when a given name was
-    the table's.
+    """What the schema history shows of RENAME, and names that are `given` for what it has
+    forgotten. Raises ConfigError: it is not known until when such a name was the table's.
     """
     names: dict[str, NameBound] = {}
     for name, bound in reversed(_names_through(history, table, until)):
@@ -364,9 +347,7 @@ def _names_through(
 def earlier_keys(
     history: SchemaHistory, table: str, key: tuple[str, ...], *, at: NameBound
 ) -> tuple[KeyBound, ...]:
-    """What a key's columns were called, newest first, where the history knows it: back from `at`
-    through the names that the table had.
-    """
+    """What the key's columns were called, newest first, where the history knows it."""
     bounds = [KeyBound(key=key, seq=at.seq, time_us=at.time_us)]
 
     def add(place: int, time_us: int, *, is_known: bool) -> None:
@@ -399,7 +380,6 @@ def _goes_on(version: Version, first: Version) -> bool:
 
 
 def key_now(history: SchemaHistory, erasure: Erasure) -> KeyNames:
-    """What the columns of an erasure's key are called now."""
     key = KeyNames(erasure.key, is_known=bool(erasure.keys))
     versions = history.versions(*split_table_name(erasure.table))
     for version in versions if erasure.keys else ():

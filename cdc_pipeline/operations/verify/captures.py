@@ -4,10 +4,9 @@ Rules:
 - A capture here is an ordinary one, to the end of the log or to a given place. It holds the lock
   only while it runs. Other runs may capture in between: gaps in the batch numbers reveal their
   batches.
-- `ChangeLog` keeps the keys of every staged change from the moment of the cut, before the staged
-  files are removed. So a key that appeared and disappeared between two cuts is known too. The list
-  is incomplete if another process made a batch, or if a batch has changes that are not rows (DDL)
-  or that executors decode; it then says so.
+- `ChangeLog` keeps the keys of every staged change, so that a key that appeared and disappeared
+  between two cuts is known too. It says so if it is incomplete: another process made a batch, or
+  one has changes that are not rows (DDL) or that executors decode.
 """
 
 from __future__ import annotations
@@ -95,8 +94,6 @@ class ChangeLog(RelayObserver):
 
 @dataclass
 class Captures(MainLake):
-    """Captures of one verification or repair."""
-
     _captured_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -105,7 +102,6 @@ class Captures(MainLake):
 
     @contextmanager
     def keeping(self, take: Callable[[BatchRecord], None]) -> Iterator[None]:
-        """Pass the records of batches to `take`, while their staged files exist."""
         self.changes.take = take
         try:
             yield

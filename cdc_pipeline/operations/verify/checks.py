@@ -56,7 +56,6 @@ def _result(
 
 
 def checks_of(verified: TableVerified) -> list[CheckResult]:
-    """Of a verified table, without querying anything."""
     name = verified.target
     if verified.status == "not_compared":
         reason = f"not compared: {verified.reason}"
@@ -93,7 +92,6 @@ def checks_of(verified: TableVerified) -> list[CheckResult]:
 
 
 def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
-    """Each key occurs once among a target's live rows."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not of.spec.key:
@@ -105,9 +103,7 @@ def check_key_uniqueness(sink: DeltaSink, table: str) -> CheckResult:
 
 
 def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
-    """The versions of each key in a history do not overlap and only the last is current. A gap
-    means that a row was deleted and inserted again: it is counted, and is not a fault.
-    """
+    """A gap, where a row was deleted and inserted again, is counted, and is not a fault."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
     if of is None or not MODES[of.spec.mode].keeps_versions:
@@ -124,11 +120,8 @@ def check_intervals(sink: DeltaSink, table: str) -> CheckResult:
 
 
 def check_intervals_join(cursors: CursorStore) -> CheckResult:
-    """Whether the parts of the log that the last batches have covered join without a gap, by the
-    cursors of Dagster's events. A batch that moved no cursor covers an empty interval there.
-
-    When a person has moved the cursor, the chain starts again; so it does with another epoch, since
-    offsets of two servers are unrelated.
+    """By the cursors of Dagster's events. A batch that moved no cursor covers an empty interval.
+    When a person has moved the cursor, the chain starts again; so it does with another epoch.
     """
     try:
         history = cursors.history(_CURSORS_MAX)

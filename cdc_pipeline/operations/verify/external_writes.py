@@ -91,9 +91,7 @@ def displayed(
 
 
 def put_back(context: VerifyContext, tables: Sequence[str], batch: AdminBatch) -> Cut:
-    """Restore the last cut's rows of these tables in one batch. Raises LakeStateError: a table can
-    no longer be restored; SinkError: Spark failed; the record stays and the next run finishes it.
-    """
+    """LakeStateError: it is no longer possible; SinkError: the next run finishes the record."""
     sink, who = context.sink, context.options.who
     cut = batch.last_cut()
     targets = targets_at(context.config, cut, batch.cursor)
@@ -135,7 +133,6 @@ def _display(sides: ComparisonSides, rows: pa.Table) -> tuple[Difference, ...]:
 
 
 def text_of(value: Any) -> str | None:
-    """Bytes as hex."""
     if value is None:
         return None
     if isinstance(value, bytes):

@@ -30,9 +30,7 @@ def capture_and_prove(
     run_id: str = "",
     tables: Sequence[str] | None = None,
 ) -> CaptureReport:
-    """A capture, and behind it the rolling proof if `verify` is set. Raises what `capture` does;
-    TargetSuspendedError, too, if a table is suspended behind the proof.
-    """
+    """Raises what `capture` does; TargetSuspendedError, too, if the proof suspends a table."""
     asked = partial(
         capture, config, cursors=cursors, bound=bound, observer=observer, run_id=run_id,
         tables=tables,

@@ -13,11 +13,9 @@ Rules:
 
 from __future__ import annotations
 
-import datetime
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +26,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import SNAPSHOT_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.value_text import texts_of
 from cdc_pipeline.clock import now_us
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -35,6 +34,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.operations.undo import literal
 from cdc_pipeline.operations.verify.captures import Captures, SourceState
 from cdc_pipeline.operations.verify.report import Step
 from cdc_pipeline.operations.verify.rows import SourceRows, recorded_of
@@ -60,20 +60,12 @@ from cdc_pipeline.text.table_names import quoted
 
 @dataclass(frozen=True)
 class Reading:
-    """Result of one read for a comparison.
-
-    Attributes:
-        rows: of the source.
-        unreadable: rows that the policies keep out of the lake.
-        keys: that changed meanwhile and that are unread, as `compare` takes them.
-        is_whole: every changed key is known, even one that appeared and disappeared between the
-            cuts.
-        exact: rows and cut are of the same moment.
-        unproved: it is not proved that everything before the first cut is committed; an earlier
-            place is used for it.
-        before, after: the cuts that bracket the read.
-        target: as it is known after the read, with a rescue column if a value needed one.
-        shards: values of the shard column, of all source tables of the target.
+    """`unreadable`: rows that the policies keep out of the lake; `keys`: that changed meanwhile and
+    that are unread, as `compare` takes them; `is_whole`: every changed key is known, even one that
+    appeared and disappeared between the cuts; `exact`: rows and cut are of the same moment;
+    `unproved`: nothing proves that all before the first cut is committed, and an earlier place
+    stands for it; `before`, `after`: the cuts that bracket the read; `target`: as known after it;
+    `shards`: values of the shard column, of all source tables of the target.
     """
 
     sides: ComparisonSides
@@ -91,19 +83,12 @@ class Reading:
 
     @property
     def proved(self) -> tuple[Kind, ...]:
-        """The differences that are proved. The seq of the lake's own row proves that it did not
-        change. A missing key is proved only if every change is known: it may have been inserted
-        and deleted in between.
-        """
-        return (
-            DIFFERENCES
-            if self.is_whole
-            else tuple(kind for kind in DIFFERENCES if kind != "missing")
-        )
+        """The differences that are proved: a missing key only if every change is known."""
+        kinds = DIFFERENCES
+        return kinds if self.is_whole else tuple(kind for kind in kinds if kind != "missing")
 
     @property
     def open(self) -> tuple[Kind, ...]:
-        """The differences that have to be checked again."""
         return ("left_out",) if self.is_whole else ("left_out", "missing")
 
 
@@ -181,16 +166,14 @@ class TableReading:
         self.next: NextRange | None = None  # what follows the range of the request
 
     def read(self, request: ReadRequest, *, is_fresh: bool = False) -> Reading:
-        """Read between two captures of its own. `is_fresh`: ignore earlier captures, because a
-        DDL may follow them. Raises as `begin` and `finish`.
-        """
+        """`is_fresh`: earlier captures are ignored, because a DDL may follow them."""
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if is_fresh else self._captures.recent()
         with self._captures.keeping(self.keep):
             targets = targets_at(self._config, before.cut, before.cursor)
             self.begin(request, before, targets)
             self._on_step(Step(self._name, "capturing", self.rows.rows))
-            after, exact = self._view.end(self._place)
+            after, exact = self.view.end(self._place)
         if request.exact == "always" and not exact:
             raise ViewLostError(
                 "the table changed while it was being read, and no view was at an "
@@ -201,42 +184,34 @@ class TableReading:
         return self.finish(after, exact=exact)
 
     def begin(self, request: ReadRequest, before: SourceState, targets: Targets) -> None:
-        """Read the rows behind a capture, by its targets; `keep` takes the batches that follow
-        it.
-
-        Raises ViewLostError: a DDL came in between; read again; NotFollowedError: the target no
-        longer follows the table; TableReadInterruptedError, ServerSettingError: no view at an
-        exact place (`ReadRequest.exact` ``always``).
+        """Read the rows behind a capture, by its targets; `keep` takes the batches that follow it.
+        Raises ViewLostError: a DDL came in between; NotFollowedError; TableReadInterruptedError,
+        ServerSettingError: no view at an exact place.
         """
         self.rows.discard()
         self.rows, self._unread, self._touched = (StoredRows(self._spill) for _ in range(3))
         self._before, self._ranges, self._sampled = before, 0, False
         self._place: Position | None = None
-        self._view = ProvenView(
+        self.view = ProvenView(
             self._config, self._captures, self._source_table, targets=[self._name], before=before
         )
         self._targets = targets
         self._shaper = SourceRows(targets, self._name)
-        with self._view.reader() as reader:
+        with self.view.reader() as reader:
             self._read_rows(reader, request)
 
     def keep(self, record: BatchRecord) -> None:
-        """What a batch stages counts as changed."""
         key = _compared_key(self._shaper.target, self._source_table)
         for recorded in record.targets:
             if recorded.table == self._name and key:
                 for keys in _staged_keys(self._config.sink.lake_path.absolute(), recorded, key):
                     self._touched.add(keys)
 
-    def is_exact(self, after: SourceState) -> bool:
-        """Whether the rows are of the moment of a cut behind them, by the log."""
-        return self._view.is_exact(after)
-
     def finish(self, after: SourceState, *, exact: bool) -> Reading:
         """With the cut behind the rows. Raises ViewLostError, NotFollowedError."""
         before, rows = self._before, self._shaper
-        self._view.check_undisturbed(after)
-        proved = self._view.is_proved
+        self.view.check_undisturbed(after)
+        proved = self.view.is_proved
         target = rows.target
         is_still = exact or (after.cut.batch_number == before.cut.batch_number and proved)
         keys: dict[KeyUse, StoredRows] = {"unread": self._unread} if self._unread.rows else {}
@@ -268,7 +243,7 @@ class TableReading:
     # -- the rows ----------------------------------------------------------------------------------
 
     def _read_rows(self, reader: TableReader, request: ReadRequest) -> None:
-        view, rows = self._view, self._shaper
+        view, rows = self.view, self._shaper
         seq = pack_seq(1, 1, 4)  # the time is not looked at: values are compared
         at_us = now_us()
 
@@ -374,14 +349,13 @@ class TableReading:
     def _conditions(
         self, schema: TableSchema, keys: Mapping[TargetColumn, pa.ChunkedArray]
     ) -> Iterator[str] | None:
-        """None if none can be made."""
         types = self._source_types(schema, keys)
         return None if types is None else conditions(schema, list(types), list(keys.values()))
 
     # -- what is compared --------------------------------------------------------------------------
 
     def _after_seq(self, before: SourceState) -> int:
-        at = before.position if self._view.is_proved else self._view.low
+        at = before.position if self.view.is_proved else self.view.low
         # Loads and repairs take the first places of this position: their rows are before it, not
         # behind.
         return at.seq(before.cursor.epoch) + 2 * SNAPSHOT_SEQS - 1
@@ -492,7 +466,7 @@ def conditions(
     rows = list(
         zip(
             *(
-                [_literal(by_name[name], v) for v in array.to_pylist()]
+                [literal(by_name[name], text) for text in texts_of(array.combine_chunks())]
                 for name, array in zip(columns, keys, strict=True)
             ),
             strict=True,
@@ -500,35 +474,9 @@ def conditions(
     )
     for first in range(0, len(rows), KEYS_PER_STATEMENT):
         some = rows[first : first + KEYS_PER_STATEMENT]
-        if len(names) == 1 and (None,) not in some:
-            yield f"{names[0]} IN ({', '.join(str(row[0]) for row in some)})"
+        if len(names) == 1 and ("NULL",) not in some:
+            yield f"{names[0]} IN ({', '.join(value for (value,) in some)})"
             continue
         # Not (a, b) IN (...): there MariaDB compares text of another charset than utf8mb4 by the
         # charset of the first literal, and misses rows.
-        yield " OR ".join(
-            "("
-            + " AND ".join(
-                f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True)
-            )
-            + ")"
-            for row in some
-        )
-
-
-def _literal(column: Column, value: Any) -> str | None:
-    if value is None:
-        return None
-    form = column.type.key
-    if form in _NUMBERS:
-        number = int(value) if isinstance(value, bool) else Decimal(value)
-        return f"{number:f}" if isinstance(number, Decimal) else str(number)
-    if form == "bytes":
-        return f"x'{bytes(value).hex()}'"
-    if form in ("date", "datetime"):
-        if isinstance(value, datetime.datetime):
-            value = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
-            return f"'{value.isoformat(sep=' ', timespec='microseconds')}'"
-        return f"'{value.isoformat()}'"
-    if form == "time":
-        return f"'{value}'"
-    return f"_utf8mb4 x'{str(value).encode().hex()}'"
+        yield " OR ".join(f"({' AND '.join(map('{} <=> {}'.format, names, row))})" for row in some)

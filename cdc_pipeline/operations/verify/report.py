@@ -14,8 +14,6 @@ Status = Literal["equal", "different", "unsettled", "not_compared"]
 
 
 class Step(NamedTuple):
-    """`rows`: source rows read so far."""
-
     target: str
     what: Literal["capturing", "reading", "comparing", "repairing"]
     rows: int = 0
@@ -65,25 +63,14 @@ class Intervals(FrozenModel):
 
 
 class TableVerified(FrozenModel):
-    """Result for one Delta table.
-
-    Attributes:
-        status: ``equal``: proved equal to the source at `cut`; ``different``: some keys differ,
-            each proved; ``unsettled``: some keys changed in every round, no key is known to differ.
-        proves: what a status of equal means for this table's mode.
-        cut, place: the last cut that was compared, and its place in the source's log.
-        rows_source, rows_lake: of the first comparison; keys that changed meanwhile come later.
-        rows_equal: rows of the source that the lake has unchanged.
-        ranges: key ranges that were read, each in one view.
-        parts, parts_differing: of the first comparison, by checksum.
-        counts: keys by kind of difference.
-        strays: rows of a merged table that belong to none of its source tables.
-        unreadable: rows of the source that the policies keep out of the lake: left out, or in
-            quarantine.
-        stale: rows of the lake that are older images of those: they differ, and no repair can fix
-            them.
-        rounds: how often the source was read.
-        repaired: keys by action; `repaired_keys` names those that differed before.
+    """`status`: ``unsettled``: some keys changed in every round, no key is known to differ;
+    `proves`: what equal means for this mode; `cut`, `place`: the last cut that was compared, and
+    its place in the source's log; `rows_source`, `rows_lake`, `parts`, `parts_differing`: of the
+    first comparison; `rows_equal`: rows of the source that the lake has unchanged; `ranges`: key
+    ranges that were read, each in one view; `counts`: keys by kind of difference; `strays`: rows of
+    a merged table that belong to none of its source tables; `unreadable`: rows of the source that
+    the policies keep out of the lake; `stale`: older images of those in the lake, which no repair
+    can fix; `repaired`: keys by action; `repaired_keys`: those that differed before.
     """
 
     target: str

@@ -60,14 +60,11 @@ _ROUNDS_MAX: Final = 5
 
 
 class RepairReport(FrozenModel):
-    """`rows_deleted` is 0: rows that the server does not have stay. `rows_left` could not be
-    written in any round: they are as the log has them.
-    """
+    """`rows_left` could not be written in any round: they are as the log has them."""
 
     source: str
     table: str
     rows_written: int = 0
-    rows_deleted: int = 0
     rows_left: int = 0
     rounds: int = 0
     batches: tuple[int, ...] = ()
@@ -87,9 +84,8 @@ def repair(
     """Read the rows of a source table that fulfil `where`, in the server's SQL, again. `restart`:
     give up what is unfinished of the table, under any condition.
 
-    Raises ConfigError: the server does not show the table, or refuses the condition;
-    SnapshotError: a target cannot take rows this way, and the alternative; CdcError: everything
-    else; what was written stays.
+    Raises ConfigError: the table or condition is refused; SnapshotError: a target cannot take rows
+    this way; CdcError: what was written stays.
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(
@@ -167,7 +163,6 @@ class _Reread:
         return schema
 
     def _targets(self, schema: TableSchema, cut: Cut) -> list[str]:
-        """Raises SnapshotError if a target cannot take rows this way."""
         targets = targets_at(self._config, cut)
         following = targets.following(schema.database, schema.table)
         others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
@@ -215,9 +210,7 @@ class _Reread:
     def _read(
         self, bounds: KeyRange, where: str, targets: Sequence[str], before: SourceState
     ) -> tuple[list[SelectedRows], SourceState | None]:
-        """Of one view, and the cut of the same moment, if there is one. Raises ViewLostError:
-        read again; SnapshotError: nothing proves where the view lies.
-        """
+        """Of one view, and the cut of its moment, if there is one. ViewLostError: read again."""
         view = ProvenView(self._config, self._captures, self._table, targets=targets, before=before)
         if not view.is_proved:
             raise SnapshotError(
@@ -243,7 +236,6 @@ class _Reread:
         proved_at: SourceState,
         locked: AdminBatch,
     ) -> Cut | None:
-        """None if the source has moved on."""
         repair = RepairBatch(locked)
         if not repair.is_at(proved_at):
             return None

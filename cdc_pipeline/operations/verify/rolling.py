@@ -3,10 +3,9 @@
     run's cut | view: the next rows, or the next keys of the lake | short capture | compare
 
 Rules:
-- It is exact as `verify` is, and by its code: the rows are read in a view behind the run's cut,
-  and if the log has grown by then, a capture brings the lake behind the view. That costs nothing
-  on a quiet server. A view at the run's own end would cost each run a wait for a moment without
-  commits before it may read, and hold the run to it.
+- It is exact as `verify` is, and by its code: the rows are read in a view behind the run's cut, and
+  if the log has grown by then, a capture brings the lake behind the view. A view at the run's own
+  end would cost each run a wait for a moment without commits.
 - A pass leads a table through two walks. The server's ranges find what is missing or has other
   values; the keys of the lake, in an order of the lake's own, find what only the lake has. Two,
   because a server's collations order text as nothing else does, so that a range of the server is
@@ -184,9 +183,7 @@ class _Run:
         self.proofs = self.proofs.model_copy(update={"rows_at_once": self._rows_at_once})
 
     def _note_pace(self, *, is_through: bool) -> None:
-        """How many rows a run compares in its seconds; a few rows alone tell nothing of that, but
-        if they are all that there are.
-        """
+        """Rows compared in a run's seconds; a few tell nothing, but if they are all."""
         limit_s, took_s = self._budget.seconds, self._clock_s() - self._began_s
         is_told = is_through or self._spent >= _RANGE_ROWS_MAX or not self._has_budget()
         if limit_s is not None and took_s > 0 and is_told:
@@ -242,7 +239,6 @@ class _Run:
     # -- one range ---------------------------------------------------------------------------------
 
     def _try_range(self, name: str) -> bool:
-        """Return whether rows were compared."""
         proof, spent, is_compared = self.proofs.tables[name], self._spent, False
         try:
             proof = self._range(name, proof).model_copy(update={"given_up": ""})
@@ -317,7 +313,8 @@ class _Run:
         self, name: str, proof: TableProof, current: TablePass, before: SourceState
     ) -> TableProof:
         rows, table = min(self._rows_left(), self._range_rows), before.cut.tables[name]
-        path, after = self._context.sink.paths.table(name), _read_keys(proof.lake_after)
+        path, text = self._context.sink.paths.table(name), proof.lake_after
+        after = pa.ipc.open_stream(base64.b64decode(text)).read_all() if text else None
         keys = next_keys(path, table.table_version, table.spec, after=after, most=rows)
         columns = {c.name: c for c in table.spec.columns}
         by_column = {columns[key]: keys.column(key) for key in table.spec.key}
@@ -391,9 +388,8 @@ class _Run:
     # -- what it leads to --------------------------------------------------------------------------
 
     def suspend(self) -> None:
-        """Each table that is known to differ, if that is asked for. None beside an open prepared
-        transaction: a catch-up would begin before it, and repeat what a changelog has already. The
-        next run without one suspends.
+        """None beside an open prepared transaction: a catch-up would begin before it, and repeat
+        what a changelog has already. The next run without one suspends.
         """
         differing = [
             name
@@ -475,7 +471,3 @@ def _write_keys(keys: pa.Table) -> str:
         with pa.ipc.new_stream(stream, keys.schema) as writer:
             writer.write_table(keys)
         return base64.b64encode(stream.getvalue()).decode()
-
-
-def _read_keys(text: str) -> pa.Table | None:
-    return pa.ipc.open_stream(base64.b64decode(text)).read_all() if text else None

@@ -6,7 +6,6 @@ Rules:
 - A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is
   reported: under it the lake may have an older image of that row, which a comparison must not take
   for a separate row.
-- Nothing is recorded about a target here: `Targets` belongs to this verification alone.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ def recorded_of(target: Target) -> RecordedTarget:
 
 
 class SourceRows:
-    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies;
-    `unread`: keys (``k0 ...``) of those whose key is readable, since `take_unread`.
-    """
+    """Of one source table for one of its targets; `unreadable`: rows kept out by the policies."""
 
     def __init__(self, targets: Targets, name: str) -> None:
         self.supplied_columns: tuple[str, ...] = ()
@@ -60,10 +57,7 @@ class SourceRows:
         return self._targets.by_name[self._name]
 
     def take(self, rows: DecodedRows) -> StagedRows | None:
-        """Inserts of the source table as the target stages them; None if none is left. Raises
-        UnrepresentableValueError: a value stops the table, by its policies; SchemaError: the
-        table contradicts what is recorded.
-        """
+        """As the target stages them; None if none is left. Raises as `judged_rows`, `accepted`."""
         judged, policy = judged_rows(self._targets, rows)
         bad = {value.row for value in judged.bad}
         names = judged.before.schema.column_names

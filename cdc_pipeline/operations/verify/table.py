@@ -70,9 +70,8 @@ class KeySlice:
 
 @dataclass
 class RoundsResult:
-    """Combined result of all rounds. `different`: keys that are proved to differ, by round;
-    `unsettled`: keys of the last round for which nothing is proved; `stale`: rows of the lake
-    that are older images of unreadable ones.
+    """`different`: keys that are proved to differ, by round; `unsettled`: keys of the last round
+    for which nothing is proved; `stale`: rows of the lake, older images of unreadable ones.
     """
 
     rows_source: int = 0
@@ -97,8 +96,6 @@ class RoundsResult:
 
 
 class TableComparison:
-    """Of one source table and its target."""
-
     def __init__(
         self,
         context: VerifyContext,
@@ -137,9 +134,7 @@ class TableComparison:
             self.reading.keep(record)
 
     def verify(self, after: SourceState) -> RoundsResult:
-        """Compare all rows, and repair what differs if requested. `after`: the cut behind the
-        rows that `begin` has read. Raises ViewLostError if every attempt met a DDL.
-        """
+        """Compare all rows, and repair if requested. ViewLostError: every attempt met a DDL."""
         first = settled = self._settle(after)
         is_repairable = self._by_key or not settled.unreadable
         if not (self._context.options.repair and settled.different and is_repairable):
@@ -206,11 +201,10 @@ class TableComparison:
         return settled
 
     def _begun(self, after: SourceState) -> Reading | None:
-        """None if the first round has to read again."""
         try:
             if self._failure is not None:
                 raise self._failure
-            exact = self.reading.is_exact(after)
+            exact = self.reading.view.is_exact(after)
             return self.reading.finish(after, exact=exact) if exact or self._by_key else None
         except ViewLostError:
             return None

@@ -75,12 +75,10 @@ def verify(
     run_id: str = "",
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
-    """Compare the lake's tables with the source, and repair differences if requested; `observer`
-    hears of the captures that this takes.
+    """Compare the lake's tables with the source, and repair differences if requested.
 
-    Raises ConfigError: the source is an archive, a table is not known, the share is zero, or a
-    sample is to be repaired; LockError: another verification of the source is under way, or a
-    capture is when one is needed; CdcError: as capture, reader and Spark.
+    Raises ConfigError: the options do not fit; LockError: another verification of the source is
+    under way, or a run is when a capture is needed; CdcError: as capture, reader and Spark.
     """
     options = options or VerifyOptions()
     started = (time.monotonic(), time.process_time())
@@ -174,9 +172,7 @@ class _Verification:
     def _next(
         self, names: Sequence[str], external_writes: dict[str, ExternalChange]
     ) -> dict[str, TableVerified]:
-        """The first of the tables, as many as memory holds: their rows are read between the same
-        two captures.
-        """
+        """As many as memory holds: their rows are read between the same two captures."""
         before = self._captures.recent()
         targets = targets_at(self._config, before.cut, before.cursor)
         reasons: dict[str, str] = {}
@@ -229,7 +225,6 @@ class _Verification:
     # -- which tables ------------------------------------------------------------------------------
 
     def _names(self, cut: Cut) -> list[str]:
-        """Raises ConfigError if a requested target is not known."""
         if not self._options.tables:
             return sorted(cut.cursor.targets)
         return sorted(named_targets(self._config, cut, self._options.tables))
@@ -334,7 +329,6 @@ class _Verification:
         )
 
     def _of_whole_table(self, table: CutTable, reading: Reading) -> tuple[int, Intervals | None]:
-        """Rows of no source table, and how a history's versions follow each other."""
         sides, spill = reading.sides, self._context.spill
         strays, intervals = 0, None
         if sides.shard is not None and self._options.share >= 1:
@@ -375,7 +369,6 @@ class _Verification:
 
 
 def why_not(config: PipelineConfig, name: str, cut: Cut, *, is_named: bool = False) -> str:
-    """Why a table is not compared; "" if it is."""
     state, table = cut.cursor.targets[name], cut.tables.get(name)
     if state.suspended is not None:
         suspension = state.suspended

@@ -5,9 +5,8 @@
 Rules:
 - Everything before C0 is proved to be committed before a view is opened, and no view shows anything
   behind C1. If the proof fails, an earlier place (`ProvenView.low`) stands for C0.
-- A view at an exact place is followed by a capture that ends at that place, so that rows and cut
-  are of the same moment. A view of a table that no batch between C0 and C1 changes serves as well,
-  because it shows the state of both cuts.
+- A view at an exact place is followed by a capture that ends there. A view of a table that no batch
+  between C0 and C1 changes serves as well: it shows the state of both cuts.
 - A DDL of the table between C0 and C1 invalidates the read (`ViewLostError`), and it is repeated.
 """
 
@@ -49,10 +48,9 @@ class NotFollowedError(CdcError):
 
 
 class ProvenView:
-    """A read of one source table between two cuts. `low`: place up to which everything is proved
-    to be committed: that of `before`, or an earlier one; `schema`: the table's columns, as they
-    are since `before`; `reader`: makes one of the server that answers. Raises ViewLostError: the
-    table was altered since `before`; NotFollowedError: a target no longer follows the table.
+    """`low`: up to there everything is proved to be committed: the place of `before`, or an earlier
+    one; `schema`: the table's columns since `before`; `reader`: makes one. Raises ViewLostError:
+    the table was altered since `before`; NotFollowedError: a target no longer follows it.
     """
 
     def __init__(
@@ -76,7 +74,6 @@ class ProvenView:
 
     @property
     def is_proved(self) -> bool:
-        """Whether everything up to the first cut is committed."""
         return self.low == self.before.position
 
     def begin(self, reader: TableReader, exact: Exact) -> Position | None:
@@ -101,7 +98,15 @@ class ProvenView:
 
     def end(self, place: Position | None) -> tuple[SourceState, bool]:
         """The cut behind the views, and whether the rows are exactly of its moment."""
-        after, exact = self._bracket(place)
+        if place is None:
+            after, exact = self._captures.run(), False
+        elif place.order <= self.before.position.order:
+            # The view is not behind the cursor, and includes every transaction up to it.
+            after = self._captures.source_state()
+            exact = after.cut.batch_number == self.before.cut.batch_number
+        else:
+            after = self._captures.run(place)
+            exact = after.position.order == place.order  # another run may have captured further
         return after, exact or self.is_exact(after)
 
     def check_undisturbed(self, after: SourceState) -> None:
@@ -114,17 +119,6 @@ class ProvenView:
                     table=name,
                     next_step="run the command again",
                 )
-
-    def _bracket(self, place: Position | None) -> tuple[SourceState, bool]:
-        if place is None:
-            return self._captures.run(), False
-        if place.order <= self.before.position.order:
-            # The view is not behind the cursor, and includes every transaction up to it.
-            after = self._captures.source_state()
-            return after, after.cut.batch_number == self.before.cut.batch_number
-        after = self._captures.run(place)
-        # Another run may have captured further.
-        return after, after.position.order == place.order
 
     def is_exact(self, after: SourceState) -> bool:
         """Whether the log shows no change of the table between the two cuts."""
@@ -167,7 +161,6 @@ class ProvenView:
 
 @contextmanager
 def changes_void_it() -> Iterator[None]:
-    """A table that was altered during the read makes it invalid."""
     try:
         yield
     except TableChangedError as error:

@@ -157,9 +157,7 @@ class _Literals:
             raise self._unusable(column, "NULL")
         text = loose_text(value)
         if form == "real":
-            digits = repr(float(self._checked(column, _REAL, text)))
-            # without an exponent it would be a DECIMAL
-            return digits if "e" in digits else f"{digits}e0"
+            return real(float(self._checked(column, _REAL, text)))
         if form in ("number", "bits", "labels"):
             return self._checked(column, _NUMBER, text)
         if form in _MOMENTS:
@@ -190,6 +188,12 @@ class _Literals:
             got=got,
             next_step="read the table by another unique key, or in one range",
         )
+
+
+def real(value: float) -> str:
+    """As a literal of a DOUBLE: without an exponent it would be a DECIMAL."""
+    digits = repr(value)
+    return digits if "e" in digits else f"{digits}e0"
 
 
 def _expression(column: Column) -> str:
