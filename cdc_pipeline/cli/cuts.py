@@ -170,18 +170,16 @@ def dbt(settings: Settings, *, source: str, schema: str | None) -> None:
     _, found = _cut(config, None)
     import yaml
 
+    from cdc_pipeline.config.modes import MODES
     from cdc_pipeline.orchestration.runs.execute import load_source
-    from cdc_pipeline.sink.modes.registry import SINK_MODES
     from cdc_pipeline.sink.read.read import view_names
 
     translator = load_source(settings.jobs_directory, source).translator
     views = view_names(list(found.tables))
     views = {name: view for name, view in views.items() if name not in found.cursor.suspended}
     if publish is not None and publish.plain:
-        modes = {name: found.tables[name].spec.mode for name in views}
-        views = {
-            name: views[name] for name in views if SINK_MODES[modes[name]].live_rows is not None
-        }
+        modes = {name: MODES[found.tables[name].spec.mode] for name in views}
+        views = {name: view for name, view in views.items() if not modes[name].rows_are_changes}
     tables = [
         {
             "name": view,

@@ -381,9 +381,7 @@ class CursorGuard:
     def check_source(self, cursor: CursorPlace) -> None:
         """Raise CursorError if the cursor belongs to another source."""
         if self._source and cursor.source != self._source:
-            raise CursorError(
-                "the cursor belongs to another source", expected=self._source, got=cursor.source
-            )
+            raise of_another_source(self._source, cursor.source)
 
     def check_write(
         self, cursor: CursorPlace, latest: CursorPlace | None, *, replace: bool
@@ -393,13 +391,7 @@ class CursorGuard:
         """
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
-            raise CursorError(
-                "another writer has changed the cursor in the meantime",
-                expected=_described(self._seen),
-                got=_described(latest),
-                next_step="let only one run of a source write at a time, and run again to "
-                "read the new cursor",
-            )
+            raise moved_meanwhile(_described(self._seen), _described(latest))
         if not replace and latest is not None and _is_earlier(cursor, latest):
             raise CursorError(
                 "the cursor would move back",
@@ -409,6 +401,20 @@ class CursorGuard:
                 f"{cursor.source} --from earliest`, or another position, or `cdc-pipeline "
                 f"cursor rebuild {cursor.source}`",
             )
+
+
+def of_another_source(expected: str, got: str | None) -> CursorError:
+    return CursorError("the cursor belongs to another source", expected=expected, got=got)
+
+
+def moved_meanwhile(expected: str, got: str) -> CursorError:
+    return CursorError(
+        "another writer has changed the cursor in the meantime",
+        expected=expected,
+        got=got,
+        next_step="let only one run of a source write at a time, and run again to read the new "
+        "cursor",
+    )
 
 
 def _is_earlier(cursor: CursorPlace, latest: CursorPlace) -> bool:

@@ -3,8 +3,7 @@
 Rules:
 - The table is plain: no reader features, so that any engine can read it, and this module can
   without a JVM.
-- A write appends one row in one commit: after a crash the table ends with the older or the newer
-  cursor. The commit is refused if another one came first (no retries), which makes it a
+- A write appends one row in one commit, which is refused if another one came first (no retries): a
   compare-and-swap.
 - `entry` numbers the rows; the highest is the latest cursor.
 - The newest commit alone has the newest row, if this module has made it: its note says so, and for
@@ -37,6 +36,8 @@ from cdc_pipeline.position.cursor import (
     CursorState,
     StoredCursor,
     cursor_document,
+    moved_meanwhile,
+    of_another_source,
     parse_cursor,
 )
 from cdc_pipeline.sink.delta.data_file import data_layout, write_data_files
@@ -73,11 +74,7 @@ _NEXT_STEP = (
 
 
 class DeltaCursorStore:
-    """The cursor of one source in its own Delta table.
-
-    A rewrite keeps `entries_kept` rows; what `before` returns is taken over if there is no
-    cursor yet.
-    """
+    """A rewrite keeps `entries_kept` rows; `before` is asked if there is no cursor yet."""
 
     def __init__(
         self,
@@ -186,20 +183,14 @@ class DeltaCursorStore:
         return [{"protocol": protocol}, {"metaData": metadata}]
 
     def _taken(self, before: int) -> CursorError:
-        return CursorError(
-            "another writer has changed the cursor in the meantime",
-            expected=f"version {before} of {self.path}",
-            got=f"version {log_files(self.path / LOG_FOLDER)[0]}",
-            next_step="let only one run of a source write at a time, and run again to read the new "
-            "cursor",
-        )
+        now = log_files(self.path / LOG_FOLDER)[0]
+        return moved_meanwhile(f"version {before} of {self.path}", f"version {now}")
 
     def history(self, limit: int) -> list[CursorEntry]:
         state = self._state()
         return [] if state is None else [self._entry(row) for row in self._rows(state, limit)]
 
     def _wait_for_disk(self, *, after: int) -> None:
-        """Raise CursorError if the disk fails."""
         if is_object(self.path):
             return
         commits = Commits(self.path, after, log_files(self.path / LOG_FOLDER)[0])
@@ -227,12 +218,8 @@ class DeltaCursorStore:
                 got=description or "no description",
                 next_step="use the version of the program that wrote them",
             )
-        if state.metadata.get("name") != self._source:
-            raise CursorError(
-                "the cursor belongs to another source",
-                expected=self._source,
-                got=state.metadata.get("name"),
-            )
+        if (name := state.metadata.get("name")) != self._source:
+            raise of_another_source(self._source, name)
         return state
 
     def _rows(self, state: TableState, limit: int) -> list[dict[str, Any]]:
@@ -278,9 +265,7 @@ class DeltaCursorStore:
         )
 
     def _clean_up(self) -> None:
-        """Write a checkpoint, and remove files replaced longer ago than the retention. A failure
-        only costs requests and disk space: the next rewrite tries again.
-        """
+        """A failure only costs requests and disk space: the next rewrite tries again."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 

@@ -78,7 +78,6 @@ class _DeltaTables:
         self._spark.cancel()
 
     def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
-        """Raises LakeStateError."""
         table_checks.check_target(self._paths, cut, table, pending)
 
     def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
@@ -179,7 +178,6 @@ class _DeltaTables:
     def register(
         self, record: BatchRecord, there: Mapping[str, TableVersion]
     ) -> dict[str, CdcError]:
-        """The catalog's refusals, by target."""
         refused: dict[str, CdcError] = {}
         created = [
             t.table
@@ -294,12 +292,10 @@ _AGAIN_S: Final = 5.0
 @contextmanager
 def time_limit(limit_s: float, cancel: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Call `cancel` while the body runs for longer than `limit_s`; yields whether it was called
-    (K25: nothing waits without a limit).
-
-    A lock or lease is renewed for as long as its process lives, so a Spark job that hangs would
-    hold its source forever. Jobs are cancelled repeatedly until the work has ended: a retry, or the
-    next target, may have started another one. Cancelled work fails like other Spark failures: the
-    record stays, and the next run finishes the batch.
+    (K25). A lock or lease is renewed for as long as its process lives, so a Spark job that hangs
+    would hold its source forever. It is called repeatedly: a retry, or the next target, may have
+    started another job. Cancelled work fails like other Spark failures, and the next run finishes
+    the batch.
     """
     done, late = threading.Event(), threading.Event()
 

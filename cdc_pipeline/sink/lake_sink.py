@@ -25,18 +25,16 @@ from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, list_numbers, remove_tree
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
-from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
+from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import refused, storage_of
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.position.cursor import CursorState, OpenXa
-from cdc_pipeline.schema.target_spec import TargetSpec
-from cdc_pipeline.sink.delta.data_file import DataLayout
 from cdc_pipeline.sink.delta.failures import is_of_the_machine
 from cdc_pipeline.sink.next_cut import next_cut
-from cdc_pipeline.sink.protocol import OnMerged, RowsWithin, Tables
+from cdc_pipeline.sink.protocol import OnMerged, Tables
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 _RECORDS_KEPT: Final = 1000
@@ -46,8 +44,8 @@ class Sink:
     """Applies batches of one source to its targets, each exactly once."""
 
     def __init__(self, paths: LakePaths, *, tables: Tables, cut_retention: timedelta) -> None:
-        self._paths = paths
-        self._tables = tables
+        self.paths: Final = paths
+        self.tables: Final = tables
         self._cut_retention = cut_retention
         self._lock_check: Callable[[], None] | None = None
         self._known: state.Numbers | None = None  # while the lock is held
@@ -56,34 +54,16 @@ class Sink:
         self.unpublished: CdcError | None = None  # why readers by SQL lack the last cut
 
     @property
-    def paths(self) -> LakePaths:
-        return self._paths
-
-    @property
     def spark_started(self) -> bool:
-        return self._tables.spark_started
-
-    def executor_refusal(self) -> str:
-        """Why all work must be done in this process; "" if executors can share it, and do from then
-        on. Starts Spark, if the sink has one.
-        """
-        return self._tables.executor_refusal()
-
-    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
-        """The result of `work` for each task, computed on executors, which import `work`. Raises
-        RuntimeSetupError: an executor failed.
-        """
-        return self._tables.run_tasks(tasks, work)
+        return self.tables.spark_started
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the source's only writer. Raises LockError: another process holds it; SinkError: the
-        lake's disk refuses a file, while the context lasts.
-        """
-        with writer_lock(self.paths.lock, on_lost=self._tables.cancel) as check:
+        """LockError: another process holds it; SinkError: the lake's disk refuses a file."""
+        with writer_lock(self.paths.lock, on_lost=self.tables.cancel) as check:
             self._lock_check = check
             try:
-                self._tables.recover()
+                self.tables.recover()
                 yield
             except OSError as error:
                 if not str(error.filename or "").startswith(str(self.paths.lake)):
@@ -101,7 +81,6 @@ class Sink:
         return state.last_cut(self.paths, self._numbers())
 
     def cuts(self) -> list[int]:
-        """The numbers of those that are kept, ascending."""
         return list(self._numbers().cuts)
 
     def read_cut(self, number: int) -> Cut:
@@ -113,27 +92,22 @@ class Sink:
         return state.pending_record(self.paths, self._numbers())
 
     def check_target(self, cut: Cut, table: str) -> None:
-        """Compare one table with a cut (K3). Raises LakeStateError."""
-        self._tables.check(cut, table, self.pending_record())
+        self.tables.check(cut, table, self.pending_record())
 
     def roll_back_uncut(self, cut: Cut, table: str) -> int | None:
-        """Prepare a suspended target to read its part of the log again: remove its table if no cut
-        names it, or return the version to restore it to; None if there is nothing to take back.
-        Raises LockError: the sink is not locked; LakeStateError: the table is not the target's, or
-        its log is damaged.
+        """Prepare a suspended target to read its part of the log again, as `apply.roll_back_uncut`.
+        Raises LockError: the sink is not locked; LakeStateError: the table is another's, or its log
+        is damaged.
         """
         self._check_locked()
-        return self._tables.roll_back_uncut(cut, table)
+        return self.tables.roll_back_uncut(cut, table)
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
-        """The tables that differ from a cut and the pending batch (K3)."""
         is_locked = self._lock_check is not None
-        return self._tables.failing(cut, self.pending_record(), is_locked=is_locked)
+        return self.tables.failing(cut, self.pending_record(), is_locked=is_locked)
 
     def discard_unrecorded(self) -> int:
-        """Remove files that no pending record needs, and remains of interrupted writes; return how
-        many. Raises LockError: the sink is not locked.
-        """
+        """What no pending record needs, and remains of interrupted writes; how many."""
         self._check_locked()
         pending = self.pending_record()
         keep = None if pending is None else self.paths.staging(pending.batch_number)
@@ -156,7 +130,6 @@ class Sink:
     # -- writing -----------------------------------------------------------------------------------
 
     def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
-        """Of prepared transactions, with those that the cursor holds."""
         self._check_locked()
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, check_lock=self._check_locked)
 
@@ -175,10 +148,6 @@ class Sink:
         self._is_open = True
         return StagedBatch(number, paths=self.paths, check_lock=self._check_locked)
 
-    def data_layout(self, table: str, spec: TargetSpec) -> DataLayout | None:
-        """How inserts can be staged as data files of a table; None if they cannot."""
-        return self._tables.data_layout(table, spec)
-
     def finish(
         self,
         record: BatchRecord,
@@ -188,15 +157,12 @@ class Sink:
         on_merged: OnMerged = lambda _tables, _of: None,
     ) -> Cut:
         """Apply a recorded batch and publish its cut; completed steps are not repeated. A target
-        that fails is suspended in the cut (K4). `recovered`: the batch is resumed: a failure that
-        may pass suspends too; `given_up`: targets that are suspended without a try, each with its
-        cause; `on_merged`: called after each table with the number of merged ones, and of all.
+        that fails is suspended in the cut (K4). `recovered`: a failure that may pass suspends too;
+        `given_up`: targets that are suspended without a try, each with its cause; `on_merged`:
+        called after each table with the number of merged ones, and of all.
 
-        Raises:
-            LockError: the sink is not locked.
-            SinkError: a target failed and is not suspended, because the failure may pass or is the
-                machine's; raised after all other targets ended.
-            RuntimeSetupError: Spark cannot start.
+        Raises SinkError: a target failed and is not suspended, because the failure may pass or is
+        the machine's; after all other targets ended; RuntimeSetupError: Spark cannot start.
         """
         self._check_locked()
         self._has_begun = True
@@ -207,13 +173,13 @@ class Sink:
         is_next = number == numbers.last_cut + 1
         previous = state.last_cut(self.paths, numbers) if is_next else self.read_cut(number - 1)
         failing = dict(given_up or {})
-        applied = self._tables.apply(
+        applied = self.tables.apply(
             record, previous, without=failing, check_lock=self._check_locked, on_merged=on_merged
         )
-        failures = applied.failures | self._tables.make_durable(record, previous, applied.there)
+        failures = applied.failures | self.tables.make_durable(record, previous, applied.there)
         reach("before_cut")
         self._check_locked()
-        unregistered = self._tables.register(record, applied.there)
+        unregistered = self.tables.register(record, applied.there)
         damaged = damaged_files(self.paths, record)
         failures |= unregistered | _fed_by(damaged, record, previous)
         if failures:
@@ -242,37 +208,24 @@ class Sink:
         new_cut = new_cut.model_copy(
             update={"quarantine": waiting, "notes": (*new_cut.notes, *notes)}
         )
-        cut = put_cut(self.paths, self._tables.over_maintenance(new_cut), previous)
+        cut = put_cut(self.paths, self.tables.over_maintenance(new_cut), previous)
         self._is_open = False
         self._numbers().finished(number, cut)
         if cut is None:
             return self.read_cut(number)
-        self._tables.published(previous, applied.there)
+        self.tables.published(previous, applied.there)
         for target in record.targets:
             if target.is_of_snapshot and target.table in failing:
                 with suppress(CdcError, OSError):  # a vacuum removes the rest
-                    self._tables.forget(target)
+                    self.tables.forget(target)
         return cut
-
-    def content_of(
-        self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
-    ) -> RecordedContent:
-        """What a batch of `lake`, which contains this sink's own, records to get a table at a
-        cut (K17). The rows were read at the place `seq` of the log (K1) and the source's time
-        `ts_us`, -1 if unknown. Raises LakeStateError: the table cannot be read.
-        """
-        return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
-
-    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """Count the rows of a target whose seq (K1) is within [low, high]."""
-        return self._tables.rows_within(table, low=low, high=high)
 
     def cleanup(self, cut: Cut) -> None:
         """Publish a cut, remove what batches up to it have left, records older than the newest
         1000, and cuts whose retention is over (K15). Raises LockError: the sink is not locked.
         """
         self._check_locked()
-        self.unpublished = self._tables.publish(cut, self._check_locked)
+        self.unpublished = self.tables.publish(cut, self._check_locked)
         if not self._has_begun and is_object(self.paths.lake):
             return  # these are requests, and the next batch makes them
         for folder in self._staged():
@@ -296,7 +249,7 @@ class Sink:
             if is_of_the_machine(failure) or (failure.retryable and not recovered):
                 raise failure
         try:
-            self._tables.check_machine(errors, is_proved=is_proved)
+            self.tables.check_machine(errors, is_proved=is_proved)
         except Exception as broken:
             raise errors[0] from (broken if isinstance(broken, CdcError) else None)
 

@@ -78,7 +78,6 @@ def next_cut(
 
 
 def _unchanged(table: CutTable) -> CutTable:
-    """Without what is about that cut's own batch."""
     counts = {
         "engine": "",
         "rows_inserted": 0,
@@ -93,9 +92,7 @@ def _unchanged(table: CutTable) -> CutTable:
 def _states_before(
     record: BatchRecord, previous: Cut | None, failing: Mapping[str, CdcError]
 ) -> dict[str, TargetState]:
-    """Before the batch acts: those of the previous cut, with what the record says of
-    suspensions, exactness and the label partial.
-    """
+    """With what the record says of suspensions, exactness and the label partial."""
     states: dict[str, TargetState] = {}
     if previous is not None and record.kind == "cursor_set":
         # A moved cursor may relabel tables (K19): its record has the label of each. Rows may come
@@ -131,7 +128,6 @@ def _suspended(state: TargetState, left: Suspension) -> TargetState:
 
 
 def _unmade(target: RecordedTarget) -> TargetState:
-    """Of a target whose table was never made."""
     return TargetState(
         table=target.table,
         app_id=target.app_id,

@@ -58,10 +58,9 @@ def scratch(paths: LakePaths) -> Iterator[Path]:
 
 
 def probe_lake(paths: LakePaths) -> float:
-    """Put if absent, replace, lock and remove a scratch file; return the seconds that it took.
-    Raises SinkError: the lake lacks a guarantee that the pipeline needs; RuntimeSetupError: it
-    cannot be written, or its store ignores conditional writes; LakeUnreachableError: the store does
-    not answer.
+    """Put if absent, replace, lock and remove a scratch file; return the seconds. Raises SinkError:
+    the lake lacks a guarantee; RuntimeSetupError: it cannot be written, or its store ignores
+    conditional writes; LakeUnreachableError.
     """
     began_s = time.monotonic()
     with scratch(paths) as folder:
@@ -95,9 +94,7 @@ def probe_lake(paths: LakePaths) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FileSystem:
-    """`kind` is such as ext4, "" if the system does not report it. Other machines may use one that
-    `is_remote`; one `in_memory` is lost when the machine stops, one `in_container` with that.
-    """
+    """`kind`: such as ext4, "" unknown; what is `in_container` is lost with that."""
 
     kind: str
     free_bytes: int
@@ -142,9 +139,7 @@ class SparkProbe:
 
 
 def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
-    """Write and read a scratch Delta table. Raises RuntimeSetupError: Spark does not start;
-    SinkError: Delta does not write or read there.
-    """
+    """A scratch Delta table. RuntimeSetupError: Spark does not start; SinkError: Delta fails."""
     from pyspark import SparkContext
 
     context: Any = SparkContext

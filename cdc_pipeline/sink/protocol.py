@@ -58,9 +58,7 @@ class RowsWithin(NamedTuple):
 
 
 class TableVersion(Protocol):
-    """The transaction id is that of the table's last batch, -1 if none; the engine is the one by
-    which the batch was just applied, "" if it was not.
-    """
+    """The transaction id is -1 if none; the engine "" if a batch was not just applied."""
 
     @property
     def version(self) -> int: ...
@@ -74,9 +72,7 @@ class TableVersion(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The targets that have the batch, each with its state, and those that do not, each with its
-    cause. `is_proved`: one got the batch just now, which proves that applying works.
-    """
+    """`failures`: why others lack the batch; `is_proved`: one got it just now: applying works."""
 
     there: Mapping[str, TableVersion]
     failures: dict[str, CdcError] = field(default_factory=dict)
@@ -84,18 +80,18 @@ class Applied:
 
 
 class Tables(Protocol):
-    """The tables of one source, through which `Sink` changes them.
-
-    Only the holder of the source's lock calls these methods, except those that only read: `check`,
-    `failing`, `content_of`, `rows_within`, `executor_refusal`.
+    """The tables of one source. Only the holder of its lock calls these methods, except those that
+    only read: `check`, `failing`, `content_of`, `rows_within`, `executor_refusal`.
     """
 
     @property
     def spark_started(self) -> bool: ...
 
-    def executor_refusal(self) -> str: ...
+    def executor_refusal(self) -> str:
+        """Why all work must be done in this process; "" if executors share it from then on."""
 
-    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]: ...
+    def run_tasks(self, tasks: Sequence[str], work: Callable[[str], str]) -> list[str]:
+        """By executors, which import `work`. RuntimeSetupError: an executor failed."""
 
     def recover(self) -> None:
         """Undo what a power cut may have torn (K21); called as soon as the lock is held."""
@@ -156,10 +152,12 @@ class Tables(Protocol):
     def content_of(
         self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
     ) -> RecordedContent:
-        """See `Sink.content_of`."""
+        """What a batch of `lake`, which contains this one, records to get a table at a cut (K17),
+        whose rows were read at `seq` (K1) and `ts_us`, -1 if unknown. Raises LakeStateError.
+        """
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
-        """See `Sink.rows_within`."""
+        """The rows of a target whose seq (K1) is within [low, high]."""
 
     def forget(self, target: RecordedTarget) -> None:
         """Remove what an abandoned replacement left in the target's place."""

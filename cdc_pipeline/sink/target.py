@@ -12,11 +12,9 @@ from cdc_pipeline.schema.types import TargetColumn
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Rows that a target takes over from another, `origin`, when their tables are renamed (K28).
-
-    `app_id`, `version` and `columns`, before `steps`, are of that table, as the last cut has it;
-    `steps` are what the same statement does besides. `keeps_rows`: rows that the target held
-    stay, by the rules of its mode.
+    """Rows that a target takes over from `origin`, when their tables are renamed (K28). `app_id`,
+    `version`, `columns` are of that table in the last cut, before `steps`; `keeps_rows`: rows that
+    the target held stay, by the rules of its mode.
     """
 
     origin: str
@@ -29,16 +27,10 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One Delta table.
-
-    Attributes:
-        state: what the cursor holds of it; table_version is -1 until it was created.
-        spec: what the table is to be after the current batch, with its source tables written out.
-        is_new: not in any cut yet: the next batch creates it.
-        replaces: of a new one, the app_id of the table in whose place it is made.
-        rescued: columns of which values were rescued, those of the current batch included; None if
-            the table has no rescue column (`sink/modes/rescue.py`).
-        carried: the rows that the current batch puts in the place of the target's.
+    """`state`: table_version is -1 until it was created; `spec`: what the table is to be after the
+    batch, with its sources written out; `is_new`: the next batch creates it; `replaces`: the app_id
+    of the table in whose place it is made; `rescued`: columns of which values were rescued; None if
+    the table has no rescue column; `carried`: the rows that the batch puts in the place of its own.
     """
 
     state: TargetState

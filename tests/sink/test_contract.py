@@ -161,7 +161,7 @@ def test_k3_a_cut_names_versions_that_later_batches_leave_alone(lake: Lake) -> N
     assert sink.read_cut(1) == first
     assert sink.failing_targets(second) == {}
     assert set(sink.failing_targets(first)) == {"shop.orders"}, "it has more than that cut says"
-    within = sink.rows_within("shop.orders", low=seq_of(20), high=seq_of(20, after=True))
+    within = sink.tables.rows_within("shop.orders", low=seq_of(20), high=seq_of(20, after=True))
     assert within == (1, seq_of(20, after=True))
 
 

@@ -5,10 +5,9 @@ Rules:
   there, and nothing comes twice. They never go into a mirror or a history.
 - It is one recorded batch under the source's lock, and the cursor does not move. Its rows have the
   seq of their place in the log, and a note records them.
-- The number of its batch is in the operation's progress before the batch is recorded. The range
-  is filled once the cut of that number has its note. The same range again, or a part of it, is
-  nothing new for the changelogs that the operation names and that still have as many rows of it:
-  not for one that is younger, or was created again.
+- The number of its batch is in the operation's progress before the batch is recorded: the range is
+  filled once the cut of that number has its note. The same range again, or a part of it, is nothing
+  new for changelogs that the operation names and that still have as many rows of it.
 - A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other
   columns have no place.
 """
@@ -87,14 +86,13 @@ def fill_gap(
     observer: RunObserver | None = None,
     run_id: str = "",
 ) -> GapReport:
-    """Append a range's changes to those changelogs of a table that have none of it.
+    """Append a range's changes to those changelogs of a table that have none of it. `end` is a
+    position or a time; `archive`: journals, read before the server's own; `restart`: give up what
+    is unfinished of the table.
 
-    `end` is a position or a time; `archive`: journals, read before the server's own; `restart`:
-    give up what is unfinished of the table.
-
-    Raises ConfigError: no changelog of such a table, or a range that is not between two places;
-    SnapshotError: the changelog has changes of the range, or does not fit them; CdcError:
-    everything else; nothing was appended, or the next run of the source finishes it.
+    Raises ConfigError: no changelog, or no such range; SnapshotError: the changelog has changes of
+    the range, or does not fit them; CdcError: nothing was appended, or the source's next run
+    finishes it.
     """
     observer = observer or RunObserver()
     main = MainLake(config, cursors, observer, run_id)
@@ -271,7 +269,7 @@ class _Filling:
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
         epoch = self.batch.cursor.epoch
         low, high = _seqs(epoch, first, last)
-        rows = self.batch.sink.rows_within(name, low=low, high=high - 1).rows
+        rows = self.batch.sink.tables.rows_within(name, low=low, high=high - 1).rows
         if rows:
             raise SnapshotError(
                 "the changelog already has changes of the range, which would be duplicated",
@@ -283,8 +281,8 @@ class _Filling:
             )
         # Another server's log before this one may have had the same transactions, at other places.
         begin = seq_of_place(epoch, "journal.000000", 0)
-        if epoch > 1 and not self.batch.sink.rows_within(name, low=begin, high=low).rows:
-            earlier = self.batch.sink.rows_within(name, low=0, high=begin - 1).rows
+        if epoch > 1 and not self.batch.sink.tables.rows_within(name, low=begin, high=low).rows:
+            earlier = self.batch.sink.tables.rows_within(name, low=0, high=begin - 1).rows
             if earlier:
                 raise SnapshotError(
                     "the range begins before the changelog's first change from this server's log, "
@@ -347,7 +345,8 @@ class _Filling:
         if name not in filled.filled or filled.end is None:
             return False
         low, high = _seqs(filled.cursor.epoch, filled.cursor.position, filled.end)
-        return self.batch.sink.rows_within(name, low=low, high=high - 1).rows >= filled.filled[name]
+        rows = self.batch.sink.tables.rows_within(name, low=low, high=high - 1).rows
+        return rows >= filled.filled[name]
 
     def _report(self, reason: str, rows: dict[str, int], cut: int = -1) -> GapReport:
         assert self.state.end is not None

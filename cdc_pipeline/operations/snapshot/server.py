@@ -7,12 +7,7 @@ from functools import partial
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import (
-    JournalMissingError,
-    PositionError,
-    SourceIdentityError,
-)
-from cdc_pipeline.operations.snapshot.side import SnapshotLake, log_is_gone
+from cdc_pipeline.operations.snapshot.side import LOG_IS_GONE, SnapshotLake, log_is_gone
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.run.plan.starting import choose
 from cdc_pipeline.run.wiring import captured_by
@@ -69,7 +64,6 @@ class SnapshotSource:
             return {schema.full_name: schema for schema, _ in catalog.tables.values()}
 
     def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """The catalog's estimates: rows of tables, and bytes of an average row."""
         sizes = {}
         for name in names:
             with self.server.no_refusal():
@@ -90,5 +84,5 @@ class SnapshotSource:
         at = side.cursor.position
         try:
             self.live.validate_position(at)
-        except (JournalMissingError, PositionError, SourceIdentityError) as error:
+        except LOG_IS_GONE as error:
             raise log_is_gone(side.state.source, at, error) from error

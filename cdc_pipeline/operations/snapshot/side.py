@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -51,13 +51,12 @@ from cdc_pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.targets.routes import Routes
 from cdc_pipeline.targets.targets import Targets, targets_at
 
-_LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
+LOG_IS_GONE: Final = (JournalMissingError, PositionError, SourceIdentityError)
 
 
 def side_config(
     config: PipelineConfig, folder: OperationFolder, state: Operation
 ) -> PipelineConfig:
-    """The same rules, only the snapshot's tables."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
@@ -116,7 +115,6 @@ class SnapshotLake(SideLake):
     # -- where it stands ---------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Bring the lake to where an earlier process left it."""
         self.recover()
         self._find_leftover()
 
@@ -131,13 +129,10 @@ class SnapshotLake(SideLake):
 
     @property
     def stands_at_begin(self) -> bool:
-        """Whether nothing was captured yet."""
         return self.cursor.position.order == self.state.cursor.position.order
 
     def _find_leftover(self) -> None:
-        """Targets without source, or without rows that were read; a rebuild is checked at its
-        end.
-        """
+        """Targets without source or rows that were read; a rebuild is checked at its end."""
         cut = self.cut
         if cut is None or self.state.kind == "rebuild":
             return
@@ -203,16 +198,14 @@ class SnapshotLake(SideLake):
     # -- what came meanwhile -----------------------------------------------------------------------
 
     def capture_to(self, to: Position) -> None:
-        """To the main lake's place in the log; SnapshotError if the log is gone, else a retry may
-        help.
-        """
+        """SnapshotError: the log is gone; after another error a retry may help."""
         bound = PositionConfig(journal=to.journal, offset=to.offset)
         self.folder.discard_unrecorded()
         try:
             self.capture(bound)
         except TargetSuspendedError:
             pass
-        except _LOG_IS_GONE as error:
+        except LOG_IS_GONE as error:
             at = self.cursor.position
             raise log_is_gone(self.state.source, at, error) from error
         except UnknownXaError as error:  # prepared before an exact view, and not in it
@@ -235,8 +228,6 @@ class SnapshotLake(SideLake):
 
 
 class SideBatch:
-    """A batch of rows that are read, before it is recorded."""
-
     def __init__(self, side: SnapshotLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
         self.place = ReadPosition(cursor.journal, cursor.offset, cursor.seq, side.state.time_us)
@@ -246,7 +237,6 @@ class SideBatch:
         self._layouts: dict[str, tuple[TargetSpec, DataLayout | None]] = {}
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
-        """`first` rows of the table were read before."""
         self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
@@ -259,7 +249,7 @@ class SideBatch:
         is_exact = self._side.stands_at_begin and _comes_once(target)
         spec, layout = self._layouts.get(target.name, (None, None))
         if is_exact and spec != target.spec:
-            layout = self._side.sink.data_layout(target.name, target.spec)
+            layout = self._side.sink.tables.data_layout(target.name, target.spec)
             self._layouts[target.name] = target.spec, layout
         return target.with_state(exact=is_exact), layout
 

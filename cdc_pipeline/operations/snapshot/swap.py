@@ -2,8 +2,7 @@
 
 Rules:
 - The main lake is locked and its cursor is exactly where the side lake's is.
-- The batch holds nothing else: each target's content is replaced in one Delta commit, and the
-  cursor does not move.
+- The batch holds nothing else: each target's content is replaced in one Delta commit.
 - Quarantined rows of these tables are given up with the content that lacked them; those that
   the snapshot could not apply take their place.
 - A target that followed such a table under another name (K28) gives it up: as far as the log
@@ -41,11 +40,10 @@ _SUPERSEDED = "a new snapshot replaced the table"
 def swap(
     main: AdminBatch, side: SnapshotLake, names: Sequence[str], *, is_whole: bool = False
 ) -> Cut:
-    """Swap the side lake's tables into some targets' place, where the main lake's cursor is the
-    side lake's; return the main lake's new cut. `is_whole`: see `content.replacement`.
+    """Return the main lake's new cut. `is_whole`: see `content.replacement`.
 
-    Raises SnapshotError: a target could not take its new content; the rest of the batch is done;
-    CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
+    Raises SnapshotError: a target could not take its new content, the rest is done; CdcError: as
+    `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
     side_cut, cut, batch = side.cut, main.cut, main.rows
     assert side_cut is not None
@@ -59,7 +57,7 @@ def swap(
     differing = {} if cut is None else main.sink.failing_targets(cut)
     for name in names:
         before = states.get(name)
-        content = side.sink.content_of(
+        content = side.sink.tables.content_of(
             side_cut, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us
         )
         found = replacement(

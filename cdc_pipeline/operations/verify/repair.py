@@ -8,8 +8,7 @@ those that fulfil a condition. Both stage them in a `RepairBatch`.
 
 Rules:
 - A proof holds for one cut and is applied only while the cursor is still there, as a batch of its
-  own, staged and recorded like any other (K2). The batch does not move the cursor. If the source
-  has moved on, the rows are read again.
+  own (K2) which does not move it. If the source has moved on, the rows are read again.
 - Repaired rows take a place at the cursor's position before the rows of any transaction: newer than
   everything in the lake, older than everything to come (K17). They come behind the rows of an
   earlier snapshot or repair at the same position.
@@ -52,9 +51,7 @@ _ROWS_MAX: Final = 200_000  # in one batch; more keys than these call for a snap
 
 
 class RepairBatch:
-    """A batch of repaired rows, not recorded yet, in the source's lock. `seq`: of the first place
-    at the cursor's position; `last_seq` is older than any transaction.
-    """
+    """Not recorded yet, in the source's lock; `seq`: the first place at the cursor's position."""
 
     def __init__(self, batch: AdminBatch) -> None:
         cursor = batch.cursor
@@ -64,14 +61,13 @@ class RepairBatch:
         self.time_us: Final = rows_time_us(cursor, batch.last_cut())
 
     def is_at(self, proved_at: SourceState) -> bool:
-        """Whether the source has not moved on since."""
         place = self.batch.last_cut().batch_number, self.batch.cursor.position.order
         return place == (proved_at.cut.batch_number, proved_at.position.order)
 
     def first_place(self, tables: Sequence[str], there: Sequence[int] = ()) -> int:
         """Behind these seqs, and those of all rows of tables, if they are at the position."""
         bounds = {"low": self.seq, "high": self.last_seq}
-        highest = [self.batch.sink.rows_within(name, **bounds).highest for name in tables]
+        highest = [self.batch.sink.tables.rows_within(name, **bounds).highest for name in tables]
         seqs = [seq for seq in (*there, *highest) if seq is not None]
         at_position = (seq for seq in seqs if self.seq <= seq <= self.last_seq)
         return max(((seq - self.seq) // 2 + 1 for seq in at_position), default=0)

@@ -2,13 +2,10 @@
 exact target proves that).
 
 Rules:
-- A batch of inserts alone, into an *exact* target: a row that the source inserted did not exist
-  there, so it does not exist here either. `RecordedTarget.exact` says so; who clears it, and why,
-  is in `position.cursor.TargetState` and `targets`.
+- A batch of inserts alone, into an *exact* target (`position.cursor.TargetState`): a row that the
+  source inserted did not exist there, so it does not exist here either.
 - The rows of a snapshot are such inserts if its plan calls the target exact: each key is read once.
 - Any batch of whole images into a table that only its own CREATE has committed to: it has no rows.
-- One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not
-  repeated.
 - What executors write is what this process would: the same functions over the same staged files,
   whose checksums were just compared. A task returns the ``add`` actions of its files; this process
   commits them, so a task that is tried again leaves nothing but files that no log names.
@@ -63,10 +60,7 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
 def add_appended(
     commit: PlainCommit, target: RecordedTarget, *, lake: Path, codec: str, run: RunTasks | None
 ) -> bool:
-    """Write the staged rows of a plain table with Arrow and add their files to the commit; `run`
-    computes tasks on executors. False, with nothing written, if Spark must do it. Raises
-    pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
-    """
+    """False, with nothing written, if Spark must do it. Raises as `write_data_files`."""
     files = mirror_files(commit, target, codec=codec)
     if files is None or not (target.keys_come_once or may_reduce_in_memory(target)):
         return False
@@ -75,9 +69,8 @@ def add_appended(
 
 
 def add_adopted(commit: PlainCommit, target: RecordedTarget, *, lake: Path, codec: str) -> bool:
-    """Make the staged data files of a plain table its own and add them to the commit. False, with
-    nothing done, if the table's files are to be other ones. Raises OSError, SinkError: the file
-    system refuses a name.
+    """Make the staged data files of a plain table its own. False, with nothing done, if its files
+    are to be other ones. Raises OSError, SinkError.
     """
     files = mirror_files(commit, target, codec=codec)
     if files is None:

@@ -3,8 +3,7 @@ what its tables hold).
 
 Rules:
 - After the version of the last cut a target holds only our own and maintenance commits. Any other
-  commit stops the target. What it changed is the difference between two versions of one table,
-  which can be computed without the source.
+  commit stops the target.
 - The undo is a separate batch: RESTORE to the version of the cut, which is a commit like any other,
   with the batch's note, so that a repeated one does nothing. The table then holds exactly what the
   cut says, in every mode. Delta keeps the transaction ids that the table has; no batch number
@@ -36,10 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExternalWrite:
-    """A table that differs from the last cut.
-
-    `versions` are other programs' commits after the cut's, by operation; `newest` is the table's
-    version now, -1 if the table is gone.
+    """`versions`: other programs' commits after the cut's, by operation; `newest`: the version now,
+    -1 if the table is gone.
     """
 
     table: str
@@ -52,7 +49,6 @@ class ExternalWrite:
 def find_external_write(
     paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None
 ) -> ExternalWrite | None:
-    """What other programs did to a target since the last cut. Needs no JVM."""
     try:
         table_checks.check_target(paths, cut, name, pending)
         return None
@@ -80,10 +76,9 @@ def find_external_write(
 
 
 def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
-    """Whether the batch has restored the table's rows.
-
-    Its commit has no transaction id. If the lake's state was put back, a commit of an earlier batch
-    may have its number: it counts if it put the same rows back, and nothing has come after it.
+    """Its commit has no transaction id. If the lake's state was put back, a commit of an earlier
+    batch may have its number: it counts if it put the same rows back, and nothing has come after
+    it.
     """
     commit = newest_change(path, there.version)
     return (

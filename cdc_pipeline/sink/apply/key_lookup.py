@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.delta.replay import LISTED_FILES_MAX, DataFile, data_files
+from cdc_pipeline.sink.delta.replay import LISTED_FILES_MAX, DataFile, data_files, is_elsewhere
 
 _LOOKED_ROWS_MAX: Final = 20_000_000
 _LOOKED_FILES_MAX: Final = 500
@@ -46,7 +46,7 @@ def rows_with_keys(
         return None
     files = [file for file in files if _can_have(file, keys)]
     if len(files) > _LOOKED_FILES_MAX or any(
-        file.rows is None or _is_elsewhere(file.name) for file in files
+        file.rows is None or is_elsewhere(file.name) for file in files
     ):
         return None
     if sum(file.rows or 0 for file in files) > _LOOKED_ROWS_MAX:
@@ -71,10 +71,6 @@ def _looked(path: Path, files: list[DataFile], keys: pa.Table) -> list[NDArray[n
         return [look_up(file) for file in files]
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
         return list(threads.map(look_up, files))
-
-
-def _is_elsewhere(name: str) -> bool:
-    return name.startswith("/") or "://" in name or ":/" in name
 
 
 def _can_have(file: DataFile, keys: pa.Table) -> bool:

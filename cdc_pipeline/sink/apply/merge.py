@@ -5,8 +5,7 @@ Rules:
 - Each DML statement is a step with an id of its own (`sink/delta/commit.py`): the MERGE is step 0,
   those of a DDL follow (`sink/apply/schema_steps.py`).
   A batch has rows or a DDL for a target, never both.
-- A table that has a later batch than the one to apply was not restored with the lake's state. Its
-  transaction ids would hide this batch, so it is refused.
+- A table that has a later batch was not restored with the lake's state: it is refused.
 - However staged rows reach a table, it is one commit with the id of step 0: a repeated batch finds
   it. Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
   change is newer than the row: a batch that is applied again must not move a row back.
@@ -95,7 +94,6 @@ class Work(NamedTuple):
         return any(file.path.endswith(DATA_FILES) for file in self.target.files)
 
     def with_rows(self) -> Work:
-        """The same, with its data files as staged rows."""
         if not self.has_data_files:
             return self
         lake, spec = self.paths.lake, self.target.spec
@@ -104,13 +102,11 @@ class Work(NamedTuple):
         return self._replace(target=target, files=[lake / file.path for file in files])
 
     def has_rows(self, there: TableLog) -> bool:
-        """Rows that the table does not have yet."""
         version = transaction_version(self.record.batch_number, MERGE_STEP)
         return bool(self.files) and there.transaction_version < version
 
 
 def add_rows(work: Work, there: TableLog) -> TableLog | None:
-    """By a commit of ours that needs no session; None if Spark must do it."""
     target, engine = work.target, engine_of(work.target.spec, there, work.config)
     if engine.rows or not can_commit(work.path, there):
         return None
@@ -205,7 +201,6 @@ def _has_batch(record: BatchRecord, target: RecordedTarget, there: TableLog, *, 
 
 
 def _check_order(record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
-    """Raises LakeStateError: the table has a later batch."""
     newest = there.transaction_version // STEPS_PER_BATCH
     has_id = target.restores < 0  # RESTORE commits none
     if newest > record.batch_number or (newest == record.batch_number and not has_id):
@@ -258,9 +253,7 @@ def apply_target(
 
 
 def _without_spark(work: Work) -> TableLog | None:
-    """Create a target, if the batch does, and apply its staged rows, or take over its content,
-    with commits that are made here. None if what is left to do is Spark's.
-    """
+    """What commits made here can do of it. None if what is left to do is Spark's."""
     path, record, target = work.path, work.record, work.target
     properties = new_properties(work.config)
     if target.content is not None:
@@ -289,7 +282,6 @@ def _without_spark(work: Work) -> TableLog | None:
 
 
 def _with_spark(work: Work, session: SparkSession) -> str:
-    """What is left to do; the engine that committed the rows."""
     work = work.with_rows()
     path, record, target = work.path, work.record, work.target
     properties = new_properties(work.config)

@@ -47,12 +47,9 @@ def roll_back_uncut(paths: LakePaths, cut: Cut, name: str) -> int | None:
 
 
 def check_taken_back(paths: LakePaths, record: BatchRecord, target: RecordedTarget) -> None:
-    """Check that nothing has come to a target since its catch-up began.
-
-    A run that has lost its lease and went on may commit the batch that left the target behind after
-    another run has looked, and before that one applies the same changes. Raises
-    ConcurrentWriterError: such a commit is there; LakeStateError: the last cut or the table's log
-    is damaged.
+    """A run that has lost its lease and went on may commit the batch that left the target behind
+    after another run has looked, and before that one applies the same changes. Raises
+    ConcurrentWriterError; LakeStateError: the last cut or the table's log is damaged.
     """
     if (
         record.kind != "catch_up"

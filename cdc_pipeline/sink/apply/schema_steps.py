@@ -4,16 +4,11 @@ Rules:
 - Structure: the recorded steps lead through lists of columns, all different. The table's columns
   are looked up among them, and only the steps after that point are done. Columns that no step
   touches do not matter.
-- Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n``
-  (`sink/delta/commit.py`).
 - A check only reads, and stops the target for good if a row fails it. Whatever follows it in the
   table shows that it passed; where nothing does, a property of the table says so.
 - Delta's features (column mapping, type widening, TIMESTAMP_NTZ) are switched on by the first step
   that needs them.
 """
-
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
 
 from __future__ import annotations
 
@@ -56,7 +51,6 @@ _Columns = tuple[TargetColumn, ...]
 
 
 def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
-    """Needs no JVM."""
     before, steps = _steps(target)
     if not steps:
         return True
@@ -75,9 +69,7 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
 def run_steps(
     session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog
 ) -> None:
-    """Do the steps that the table does not have yet. Raises LakeStateError: the table's columns
-    match no state on the way; UnsupportedDdlError: a row fails a check.
-    """
+    """LakeStateError: the columns match no state on the way; UnsupportedDdlError: a check fails."""
     before, steps = _steps(target)
     if not steps or are_done(there, record, target):
         return
@@ -136,7 +128,6 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
 
 
 def _made_of_columns(step: FillColumns) -> FillColumns | None:
-    """The part of a fill that computes from existing columns."""
     values = tuple(value for value in step.values if value[0] not in step.defaults)
     return step.model_copy(update={"values": values}) if values else None
 
@@ -237,9 +228,7 @@ def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
 
 
 def _switch_on(session: SparkSession, path: Path, features: Iterable[str]) -> None:
-    """The planner of the step has checked that they are permitted. The log is read again, since
-    each statement may change it.
-    """
+    """The step's planner checked that they are permitted. Each statement may change the log."""
     for feature in PROPERTIES.keys() & features:
         name, value = PROPERTIES[feature]
         there = read_table_log(path)

@@ -6,11 +6,9 @@ is one, is marked as deleted, and the new one is written beside it. All that is 
 is where the batch's keys are.
 
 Rules:
-- One commit with the batch's transaction id, as the MERGE's would be.
-- A row changes only if the change is newer, so that a batch that is applied again moves no row
-  back: the highest seq of a file, by its statistics, is below the batch's lowest. If they do not
-  prove it, each row's seq is read, and a change that is not newer than its row neither marks nor
-  adds anything.
+- A row changes only if the change is newer: the highest seq of a file, by its statistics, is below
+  the batch's lowest. If they do not prove it, each row's seq is read, and a change that is not
+  newer than its row neither marks nor adds anything.
 - The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark,
   so their types must be such that both mean the same by "equal". MERGE handles everything else.
 """
@@ -47,9 +45,7 @@ if TYPE_CHECKING:
 
 
 def _files(commit: PlainCommit, target: RecordedTarget, codec: str) -> MirrorFiles | None:
-    """None if this module may not apply the target's rows, in a table that `engine_of` leaves to
-    us.
-    """
+    """None if this module may not apply the target's rows."""
     is_suited = target.all_present and may_reduce_in_memory(target)
     return mirror_files(commit, target, codec=codec) if is_suited else None
 
@@ -57,9 +53,7 @@ def _files(commit: PlainCommit, target: RecordedTarget, codec: str) -> MirrorFil
 def add_upserted(
     commit: PlainCommit, staged: list[Path], target: RecordedTarget, *, codec: str
 ) -> bool:
-    """Look up keys and write rows (the last of each key) of a plain table with Arrow, and add
-    the result to the commit. False, with nothing added, if Spark must do it.
-    """
+    """Look up keys, write the last row of each. False, with nothing added, if Spark must do it."""
     files, there = _files(commit, target, codec), commit.there
     if files is None:
         return False
@@ -89,9 +83,8 @@ def add_located(
     settings: MergeSettings,
     codec: str,
 ) -> bool:
-    """As `add_upserted`, for a table that is too large to look here, or that may have rows newer
-    than their changes: Spark finds the keys. Every row with one of them satisfies `predicate`
-    (SQL).
+    """As `add_upserted`, where Spark finds the keys: the table is too large to look here, or may
+    have rows newer than their changes. `predicate` (SQL) holds for every row with one of the keys.
     """
     files, path, there = _files(commit, target, codec), commit.path, commit.there
     if files is None:
@@ -132,9 +125,7 @@ def _row_locations(
     *,
     with_seq: bool = False,
 ) -> pa.Table:
-    """Where the target has the rows' keys: ``_row`` (index in `rows`), ``file``, ``index`` (of
-    the row in it), and with `with_seq` ``seq``.
-    """
+    """``_row`` (index in `rows`), ``file``, ``index`` (of the row in it), `with_seq` ``seq``."""
     layout = Layout(target)
     keys = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
     there = [f"{quoted(name)} AS k{at}" for at, name in enumerate(target.spec.key)]

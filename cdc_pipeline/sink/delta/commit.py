@@ -38,7 +38,6 @@ def transaction_version(batch_number: int, step: int) -> int:
 def run_once(
     session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int
 ) -> None:
-    """Run a DML statement as one step of a batch, unless the table has it already."""
     version = transaction_version(record.batch_number, step)
     if there.transaction_version >= version:
         return

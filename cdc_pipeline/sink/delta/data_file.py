@@ -67,9 +67,8 @@ def plain_type(delta_type: str) -> pa.DataType | None:
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """How the data files of a table hold its rows: `names` of the columns in the table, `schema` in
-    the files. `indexed`: those of `schema` that have statistics; `marks`: bounds are said to be
-    tight.
+    """`names` of the columns in the table, `schema` in the files; `indexed`: those that have
+    statistics; `marks`: bounds are said to be tight.
     """
 
     names: tuple[str, ...]
@@ -96,12 +95,9 @@ def data_layout(
     bounded: Iterable[str] = (),
     codec: str = CODEC,
 ) -> DataLayout:
-    """The layout of a table's files, from its columns' types.
-
-    Args:
-        mapped: names and ids of columns in the files, if the table has column mapping.
-        properties: how many columns have statistics, and whether bounds are said to be tight.
-        bounded: columns that have statistics in any case.
+    """`mapped`: names and ids of columns in the files, if the table has column mapping;
+    `properties`: how many columns have statistics, and whether bounds are said to be tight;
+    `bounded`: columns that have statistics in any case.
     """
     fields = {name: _field(name, kind, mapped.get(name)) for name, kind in types.items()}
     indexed_columns = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
@@ -124,11 +120,9 @@ def _field(name: str, kind: pa.DataType, mapped: MappedColumn | None) -> pa.Fiel
 def write_data_files(
     folder: Path, pieces: Iterable[pa.Table], layout: DataLayout
 ) -> list[dict[str, Any]]:
-    """Write rows into new files of a table; return the ``add`` actions. `pieces` have columns in
-    any order and of types that cast to the layout's.
-
-    Raises pa.ArrowInvalid: a value does not fit its column; OSError, SinkError: the file system
-    is full.
+    """The ``add`` actions of new files; `pieces` have columns in any order, which cast to the
+    layout's. Raises pa.ArrowInvalid: a value does not fit; OSError, SinkError: the file system is
+    full.
     """
     added: list[dict[str, Any]] = []
     writer: DataFileWriter | None = None
@@ -169,8 +163,6 @@ def add_action(name: str, size_bytes: int, statistics: str) -> dict[str, Any]:
 
 
 class DataFileWriter(RowGroupWriter):
-    """An open data file."""
-
     def __init__(self, file: CountingFile, layout: DataLayout) -> None:
         super().__init__(
             file,

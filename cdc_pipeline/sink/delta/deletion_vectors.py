@@ -51,9 +51,7 @@ def is_readable(vector: Mapping[str, Any] | None) -> bool:
 
 
 def rows_of_vector(table: Path, vector: Mapping[str, Any]) -> NDArray[np.int64]:
-    """The rows, ascending, that a vector (its descriptor in the log; `is_readable`) marks.
-    Raises LakeStateError: its file is missing or damaged.
-    """
+    """The rows, ascending, that it marks. LakeStateError: its file is missing or damaged."""
     text, size_bytes = vector["pathOrInlineDv"], int(vector["sizeInBytes"])
     where = "the log"
     try:

@@ -33,9 +33,7 @@ _KEY_TYPES: Final = re.compile(
 
 
 class Engine(NamedTuple):
-    """Why Spark applies a target's rows, and why it applies batches that change rows; each is "" if
-    commits of ours do.
-    """
+    """Why Spark applies a target's rows, or batches that change rows; "" if commits of ours do."""
 
     rows: str
     changes: str

@@ -141,7 +141,6 @@ class VersionTakenError(MergeError):
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether Delta refused a commit because another one came first."""
     if isinstance(error, VersionTakenError):
         return True
     text = f"{type(error).__name__} {error}"
@@ -150,9 +149,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`work` asks for its session itself. Raises as `work`; ConcurrentWriterError: another writer
-    was first every time (K16).
-    """
+    """`work` asks for its session itself. ConcurrentWriterError: another came first (K16)."""
     for left in reversed(range(TRIES)):
         try:
             return work(*args, **kwargs)

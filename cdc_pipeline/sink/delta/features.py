@@ -47,12 +47,8 @@ class Allowed:
     def require(
         self, feature: str, why: str, *, table: str | None = None, way_out: str = ""
     ) -> None:
-        """Args:
-            feature: name in the Delta protocol, such as ``columnMapping``.
-            why: what needs it, as the beginning of a sentence: ``column `at` is a DATETIME``.
-            way_out: the alternative to permitting it, as an imperative.
-
-        Raises FeatureNotAllowedError: it is not permitted.
+        """`why`: what needs it, as the beginning of a sentence: ``column `at` is a DATETIME``;
+        `way_out`: the alternative, as an imperative. Raises FeatureNotAllowedError.
         """
         if self.permits(feature):
             return
@@ -92,7 +88,6 @@ def allowed(config: SinkConfig) -> Allowed:
 
 
 def excluded(*features: str) -> tuple[str, ...]:
-    """The readers (presets) that cannot read a table with these features."""
     needed = READER_FEATURES.intersection(features)
     return tuple(name for name, known in READER_PRESETS.items() if not needed <= known)
 

@@ -92,9 +92,7 @@ def commits_after(path: Path, version: int, newest: int) -> Iterator[Commit]:
 
 
 def newest_change(path: Path, version: int) -> Commit | None:
-    """The newest commit up to a version that is more than maintenance; None if the log's
-    retention has removed it. Raises LakeStateError: a commit's file is damaged.
-    """
+    """More than maintenance; None if the log's retention has removed it. Raises LakeStateError."""
     while (commit := read_commit(path, version)) is not None and commit.operation in MAINTENANCE:
         version -= 1
     return commit
@@ -141,7 +139,6 @@ def damaged_log(file: Path, error: Exception) -> SinkError:
 
 
 def unreadable_log(path: Path, error: Exception) -> LakeStateError:
-    """Of a table whose log cannot be listed, or says of no table what it is."""
     return LakeStateError(
         f"the log of the Delta table in {path} cannot be read",
         got=said_by(error),
@@ -170,9 +167,7 @@ _FIRST_COMMIT: Final = f"{0:020d}.json"
 
 
 def is_interrupted_create(path: Path) -> bool:
-    """Whether a log has no commit. An empty first commit counts as none: a power cut leaves one
-    if the file was never flushed to the disk.
-    """
+    """An empty first commit counts as none: a power cut leaves one that was never flushed."""
     log = path / LOG_FOLDER
     if not log.is_dir():
         return False

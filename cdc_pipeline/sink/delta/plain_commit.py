@@ -99,9 +99,7 @@ def can_mark(files: Sequence[DataFile]) -> bool:
 
 
 class PlainCommit:
-    """A commit under way on a table that `can_commit` accepts, based on the version that `there`
-    describes; `note` is its user metadata.
-    """
+    """On a table that `can_commit` accepts, as `there` describes it; `note`: its user metadata."""
 
     def __init__(self, path: Path, there: TableLog, *, note: str) -> None:
         self.path = path
@@ -111,10 +109,7 @@ class PlainCommit:
         self._has_read = False
 
     def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> None:
-        """Mark rows of files, by their numbers in the file, as deleted; `can_mark` accepts the
-        files. The commit depends on the table's rows. Raises LakeStateError: a deletion vector
-        is missing or damaged.
-        """
+        """By their numbers in files that `can_mark` accepts; it depends on rows then."""
         self._has_read, grown = True, []
         for file, rows in marked:
             vector = file.action.get("deletionVector")
@@ -140,9 +135,7 @@ class PlainCommit:
         self._actions += ({"add": add} for add in adds)
 
     def commit(self, *, app_id: str, version: int) -> TableLog:
-        """Return the table's new state. Raises VersionTakenError: another writer's commit came
-        first; SinkError: the disk refuses the file.
-        """
+        """VersionTakenError: another commit came first; SinkError: the disk refuses the file."""
         now_ms = int(time.time() * 1000)
         new_version = self.there.version + 1
         mark = {"appId": app_id, "version": version, "lastUpdated": now_ms}
@@ -170,9 +163,7 @@ def put_commit(
     note: str,
     is_blind: bool = False,
 ) -> None:
-    """`is_blind`: it depends on no row of the table; `note` is its user metadata. Raises
-    VersionTakenError: that version exists; SinkError: the disk refuses the file.
-    """
+    """`is_blind`: it depends on no row of the table. Raises VersionTakenError, SinkError."""
     info = {
         "timestamp": int(time.time() * 1000),
         "operation": operation,
@@ -200,7 +191,6 @@ def put_commit(
 
 
 def removed(add: dict[str, Any]) -> dict[str, Any]:
-    """The action that removes an active file."""
     action: dict[str, Any] = {
         "path": add["path"],
         "deletionTimestamp": int(time.time() * 1000),
@@ -281,9 +271,7 @@ def create_plain(
     comments: Mapping[str, str],
     note: str,
 ) -> None:
-    """The folder is empty or absent. Raises VersionTakenError: another writer has created it;
-    SinkError: the disk refuses the file.
-    """
+    """The folder is empty or absent. VersionTakenError: another has created it; SinkError."""
     fields = [
         {
             "name": column.name,
@@ -319,7 +307,6 @@ def create_plain(
 def new_metadata(
     fields: Sequence[Mapping[str, Any]], properties: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The ``metaData`` of a new table; `fields` of its schema."""
     schema = {"type": "struct", "fields": fields}
     return {
         "id": str(uuid.uuid4()),

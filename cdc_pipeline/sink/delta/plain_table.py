@@ -87,9 +87,7 @@ def unknown_to_readers(protocol: Mapping[str, Any]) -> str:
 def commit_refusal(
     features: Iterable[str], properties: Mapping[str, str], *, versions: tuple[int, int]
 ) -> str:
-    """Why Spark must make the commits of a table; "" if it need not. `versions` are those of the
-    protocol for readers and writers.
-    """
+    """Why Spark must make a table's commits, or ""; `versions`: for readers and writers."""
     if versions[0] > _READER_VERSION_MAX or versions[1] > _WRITER_VERSION_MAX:
         return f"the table's protocol is {versions[0]}, {versions[1]}"
     refused = sorted(set(features) - _FEATURES)
@@ -109,9 +107,7 @@ def commit_refusal(
 def rows_refusal(
     metadata: Mapping[str, Any], protocol: Mapping[str, Any], fields: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Why Spark must write a table's rows and commit them; "" if it need not. Actions of the log;
-    `fields` of the schema.
-    """
+    """Why Spark must write a table's rows and commit them, or ""; `fields` of the schema."""
     features = {*(protocol.get("writerFeatures") or ()), *(protocol.get("readerFeatures") or ())}
     refusal = commit_refusal(
         features,

@@ -60,6 +60,7 @@ _LOG_NAME: Final = re.compile(
 _PART: Final = re.compile(r"(\d{10})\.(\d{10})")
 # Spark writes the count first; statistics of other writers are parsed as JSON.
 _COUNT_FIRST: Final = r'^\s*\{\s*"numRecords"\s*:\s*(?P<rows>\d+)\s*[,}]'
+_ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 _NAME_PARTS: Final = "\0"
 _OF_VECTOR: Final = ("storageType", "pathOrInlineDv", "offset")
 _COUNTED: Final = pa.struct(
@@ -128,9 +129,7 @@ class DataFile:
 
 @dataclass
 class TableState:
-    """A version of a table: its actions by kind. Of its active files a checkpoint's are in Arrow,
-    until `adds` is asked for.
-    """
+    """Of its active files a checkpoint's are in Arrow, until `adds` is asked for."""
 
     version: int
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -142,7 +141,6 @@ class TableState:
 
     @cached_property
     def adds(self) -> dict[str, dict[str, Any]]:
-        """The ``add`` action of each active file, by `file_name`."""
         adds: dict[str, dict[str, Any]] = {}
         for names, actions in self._checkpointed:
             adds.update(zip(names.to_pylist(), _plain(actions), strict=True))
@@ -150,7 +148,6 @@ class TableState:
 
     @property
     def names(self) -> list[str]:
-        """The `file_name` of each active file."""
         checkpointed = (name for names, _ in self._checkpointed for name in names.to_pylist())
         return [*checkpointed, *self._added]
 
@@ -160,7 +157,6 @@ class TableState:
 
     @property
     def sizes(self) -> pa.ChunkedArray:
-        """The bytes of each file."""
         return pa.chunked_array([_field(adds, "size") for adds in self._arrays()])
 
     @property
@@ -169,7 +165,6 @@ class TableState:
 
     @property
     def deleted_rows(self) -> int:
-        """That deletion vectors mark."""
         return sum(pc.sum(_marked(adds), min_count=0).as_py() for adds in self._arrays())
 
     @property
@@ -185,9 +180,7 @@ class TableState:
         return [added, *(adds for _, adds in self._checkpointed)]
 
     def _apply(self, actions: Iterable[dict[str, Any]]) -> set[str]:
-        """One commit's: removes come first, whatever their order. Returns the files that it names,
-        of which what came before says nothing more.
-        """
+        """Removes come first, whatever their order. Returns the files that it names."""
         gone, adds = set(), {}
         for action in actions:
             if "remove" in action:
@@ -225,12 +218,11 @@ def table_state(
     files_max: int | None = None,
     is_new: bool = True,
 ) -> TableState | None:
-    """A version's state, by default now, with the active files of these `names` only, if given
-    (without their folders, as the disk has them); for () what the log has of files is not read.
-    None if it cannot be determined (there is no such version, or the log's retention has removed
-    what is needed), or if there are more than `files_max` files. For `is_new` see `log_copy`.
-    Raises LakeStateError: a file of the log is damaged, or says of no table what it is; OSError:
-    the disk fails, of which the log says nothing (`file_failures.files_failing` tells it).
+    """With the active files of these `names` only, if given (without their folders, as the disk has
+    them); for () what the log has of files is not read. None if it cannot be determined (there is
+    no such version, or the log's retention has removed what is needed), or if there are more than
+    `files_max` files. Raises LakeStateError: a file of the log is damaged, or says of no table what
+    it is; OSError: the disk fails (`file_failures.files_failing` tells it).
     """
     with log_on_disk(path, version=version, is_new=is_new) as folder:
         try:
@@ -289,9 +281,7 @@ def data_files(
     files_max: int | None = None,
     is_new: bool = True,
 ) -> list[DataFile] | None:
-    """The active files of `table_state`, named as in it, but decoded; None, too, if one has no
-    statistics.
-    """
+    """Of `table_state`, named as in it, but decoded; None, too, if one has no statistics."""
     state = table_state(path, version, names=names, files_max=files_max, is_new=is_new)
     if state is None or any("stats" not in add for add in state.adds.values()):
         return None
@@ -389,6 +379,11 @@ def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
         raise damaged_log(file, error) from None
 
 
+def is_elsewhere(path: str) -> bool:
+    """Whether a file, by its path in the log, is outside of its table's folder."""
+    return _ELSEWHERE.match(path) is not None
+
+
 def file_name(action: dict[str, Any]) -> str:
     """A file and its deletion vector: the path as the log has it, and of the vector storage type,
     path or text, and offset, each "" if there is none.
@@ -399,7 +394,6 @@ def file_name(action: dict[str, Any]) -> str:
 
 
 def files_of(path: Path, name: str) -> Iterator[Path]:
-    """Data file and file of deletion vectors behind a `file_name`."""
     data, storage, vector, _ = name.split(_NAME_PARTS)
     yield path / unquote(data)
     if storage == "u":
@@ -448,17 +442,13 @@ def _rows_of_statistics(text: str) -> int | None:
 
 
 def _is_wanted(add: dict[str, Any] | None, names: Collection[str] | None) -> bool:
-    return add is None or names is None or _base_name(add["path"]) in names
+    return add is None or names is None or unquote(add["path"]).rpartition("/")[2] in names
 
 
 def _named(adds: pa.StructArray, names: Collection[str]) -> pa.StructArray:
     paths = _field(adds, "path").to_pylist()
-    kept = (_base_name(path) in names for path in paths)
+    kept = (unquote(path).rpartition("/")[2] in names for path in paths)
     return adds.filter(pa.array(np.fromiter(kept, np.bool_, len(paths))))
-
-
-def _base_name(path: str) -> str:
-    return unquote(path).rpartition("/")[2]
 
 
 def _checkpointed(

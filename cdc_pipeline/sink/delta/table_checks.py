@@ -72,10 +72,8 @@ def failing_targets(
     *,
     compared: TableCheckCache | None = None,
 ) -> dict[str, LakeStateError]:
-    """The targets of a cut whose tables differ from it, suspended ones included.
-
-    `compared`, for the holder of the source's lock alone: logs to which nothing has happened since
-    the last comparison are not read.
+    """Suspended ones included. `compared`, for the holder of the source's lock alone: logs to which
+    nothing has happened since are not read.
     """
     if pending is not None:
         compared = None
@@ -109,14 +107,12 @@ def failing_targets(
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
-    """Raises LakeStateError: the table is gone, another one, set back, or written by others."""
     if pending is not None and any(
         planned.table == name and planned.content is not None for planned in pending.targets
     ):
         return
     path, target = paths.table(name), cut.cursor.targets[name]
-    table = cut.tables.get(name)
-    if table is None:  # suspended before its table was created: the folder must hold nothing else
+    if name not in cut.tables:  # suspended before its creation: the folder must hold nothing else
         there = read_table_log(path)
         if there is not None:
             check_owner(there, name, target.app_id, path=path)
@@ -126,7 +122,7 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(_batches_with(paths, name, since=target.suspended.batch_number, cut=cut))
-    _check_commits(paths, name, _log_of_cut(paths, name, target.app_id, table), table, own)
+    _check_commits(paths, name, log_of_cut(paths, cut, name), cut.tables[name], own)
 
 
 def check_batch(
@@ -200,11 +196,7 @@ def _naming_snapshot(paths: LakePaths, table: str) -> Iterator[None]:
 
 def log_of_cut(paths: LakePaths, cut: Cut, name: str) -> TableLog:
     """Raises LakeStateError: the table is gone, another one, set back, or its log is damaged."""
-    return _log_of_cut(paths, name, cut.cursor.targets[name].app_id, cut.tables[name])
-
-
-def _log_of_cut(paths: LakePaths, name: str, app_id: str, table: CutTable) -> TableLog:
-    path, way_out = paths.table(name), _way_out(paths.source, name)
+    path, way_out, table = paths.table(name), _way_out(paths.source, name), cut.tables[name]
     with _naming_snapshot(paths, name):
         there = read_table_log(path)
     if there is None:
@@ -214,7 +206,7 @@ def _log_of_cut(paths: LakePaths, name: str, app_id: str, table: CutTable) -> Ta
             expected=f"a Delta table in {path}",
             next_step=way_out,
         )
-    check_owner(there, name, app_id, path=path)
+    check_owner(there, name, cut.cursor.targets[name].app_id, path=path)
     if there.version < table.table_version:
         raise LakeStateError(
             "a table is older than the last cut",
@@ -272,9 +264,7 @@ class TableCheckCache:
         self._now: dict[str, str] = {}
 
     def is_known(self, name: str, table: CutTable, app_id: str) -> bool:
-        """Whether nothing has happened to a table since it was compared with the cut; if not,
-        note what its folder looks like before it is.
-        """
+        """Whether nothing has happened to it since; if not, note what its folder is like."""
         entry = self._entry(name, table, app_id)
         if not entry:
             return False
@@ -282,9 +272,7 @@ class TableCheckCache:
         return self._known.get(name) == entry
 
     def is_newest(self, name: str, table: CutTable, app_id: str, *, is_just_made: bool) -> bool:
-        """Whether a table in an object store has nothing newer than a cut to be published says.
-        `is_just_made`: its newest commit is of that cut's batch, and has nothing behind it.
-        """
+        """`is_just_made`: the newest commit is of that cut's batch, and has nothing behind it."""
         commit = commit_file(self._paths.table(name), table.table_version)
         if not is_object(commit):
             return False
@@ -304,7 +292,6 @@ class TableCheckCache:
         return f"{seen} {_said(table, app_id)}" if seen else ""
 
     def remember(self, failures: Mapping[str, object]) -> None:
-        """Remember the tables that were asked for, but for `failures`."""
         for name in failures:
             self._now.pop(name, None)
         known = {name: entry for name, entry in self._now.items() if entry}

@@ -37,17 +37,11 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 @dataclass(frozen=True, slots=True)
 class TableLog:
-    """The latest state of one Delta table.
-
-    Attributes:
-        app_id: the pipeline's transaction application id, from the table's properties; "" in a
-            table that the pipeline did not create.
-        transaction_version: Delta's transaction id under `app_id`; -1 if none was committed.
-        columns: column name -> Delta type as DDL text, "" for nested types.
-        comments: of columns, "" for the table's own; without empty ones.
-        needs_spark: why only Spark may change its rows (`plain_table`); "" if we may.
-        mapped: by column name, if the table has column mapping.
-        engine: by which a batch was just applied (`TableVersion`).
+    """`app_id`: "" in a table that the pipeline did not create; `transaction_version`: Delta's
+    transaction id under it; -1 if none was committed; `columns`: Delta types as DDL text, "" for
+    nested ones; `comments`: "" for the table's own; `needs_spark`: why only Spark may change its
+    rows (`plain_table`); `mapped`: by column name, if there is column mapping; `engine`: by which a
+    batch was just applied.
     """
 
     version: int
@@ -69,10 +63,8 @@ class TableLog:
 def read_table_log(
     path: Path, *, version: int | None = None, is_new: bool = True
 ) -> TableLog | None:
-    """At `version` or now; None if there is no table, or only the beginning of one
-    (`is_interrupted_create`). For `is_new` see `log_copy`. What the log lists of files is not read:
-    a checkpoint's columns of them, its sidecars, whole lines of a commit. Raises LakeStateError:
-    the rest cannot be read; LakeUnreachableError: its object store does not answer.
+    """None if there is no table, or only the beginning of one. What the log lists of files is not
+    read. Raises LakeStateError: the rest cannot be read; LakeUnreachableError.
     """
     # late: Arrow, which a list of cuts does not need
     from cdc_pipeline.sink.delta.replay import log_files, log_gap, table_state

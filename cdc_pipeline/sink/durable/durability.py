@@ -16,7 +16,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -35,10 +34,15 @@ from cdc_pipeline.sink.delta.log import (
     last_checkpoint,
     read_commit_lines,
 )
-from cdc_pipeline.sink.delta.replay import file_name, files_of, log_files, read_actions
+from cdc_pipeline.sink.delta.replay import (
+    file_name,
+    files_of,
+    is_elsewhere,
+    log_files,
+    read_actions,
+)
 
 _THREADS: Final = 16  # each waits for the disk, which syncs concurrent requests in one go
-_ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +64,7 @@ class NewFile:
 
 
 def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, CdcError]:
-    """Wait until everything that commits (by table name) added, and the lake's own name, is on
-    the disk; return the tables that are not durable.
-    """
+    """All that commits (by table name) added, and the lake's own name; what fails is returned."""
     if is_object(lake):
         return {}
     failures: dict[str, CdcError] = {}
@@ -107,7 +109,7 @@ def new_files(commits: Commits) -> list[NewFile]:
             elif "cdc" in action:
                 files_left += _change_file(table, action["cdc"], version)
         for name, add in adds.items():
-            if name not in removed and not _ELSEWHERE.match(name):
+            if name not in removed and not is_elsewhere(name):
                 files_left += _files_of_add(
                     table, add, version, is_new=name not in removes, is_newest=name not in marked
                 )
@@ -135,7 +137,7 @@ def _files_of_add(
 def _change_file(table: Path, change: Mapping[str, Any], version: int) -> Iterator[NewFile]:
     """Of the change feed: only its readers need it, and a vacuum removes it by age."""
     path = table / unquote(change["path"])
-    if not _ELSEWHERE.match(change["path"]) and path.exists():
+    if not is_elsewhere(change["path"]) and path.exists():
         yield NewFile(path, int(change["size"]), version)
 
 

@@ -113,7 +113,6 @@ def _mark(paths: LakePaths) -> Path:
 def _torn(
     paths: LakePaths, cut: Cut | None, pending: BatchRecord | None
 ) -> Iterator[tuple[str, int]]:
-    """The tables to set back, with the version."""
     states = cut.cursor.targets if cut is not None else {}
     versions = (
         {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
@@ -161,9 +160,7 @@ def _set_back_cursors(table: Path) -> None:
 def _first_torn(
     table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False
 ) -> int | None:
-    """The first commit after the version that a cut names which cannot be relied on. `unsure` are
-    application ids and batches whose commits cannot be; `is_ours`: all commits are the pipeline's.
-    """
+    """`unsure`: application ids and batches not to be relied on; `is_ours`: all commits are."""
     version = named
     while commit_file(table, version + 1).exists():
         try:
@@ -188,7 +185,6 @@ def _first_torn(
 
 
 def _readable(table: Path, version: int) -> Commit:
-    """Raise LakeStateError if its file is damaged or truncated."""
     file = commit_file(table, version)
     commit = read_commit(table, version)
     actions = list(read_actions(read_commit_lines(table, version) or [], file))
@@ -251,9 +247,8 @@ def _is_parquet(path: Path) -> bool:
 
 
 def set_back(table: Path, version: int) -> None:
-    """Remove the commits after a version, the newest first: the log is valid at each moment.
-
-    -1 removes the table: everything in its folder is of batches that no cut names.
+    """The newest commit goes first: the log is valid at each moment. -1 removes the table:
+    everything in its folder is of batches that no cut names.
     """
     if version < 0:
         if (table / LOG_FOLDER).exists():

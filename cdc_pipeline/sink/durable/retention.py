@@ -110,9 +110,7 @@ _SECONDS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week"
 
 
 def remove_old_log_files(table: Path, log: TableLog, *, read: int | None = None) -> int:
-    """Remove the files of a log that are older than its retention and that a checkpoint up to
-    the version of `log`, or to one that is still `read`, covers. Return how many.
-    """
+    """Older than its retention, and covered by a checkpoint up to `log`, or to one still `read`."""
     newest = log.version if read is None else min(read, log.version)
     interval = _INTERVAL.fullmatch(log.properties.get(LOG_RETENTION, ""))
     if interval is None:

@@ -13,11 +13,8 @@ Rules:
 - A full vacuum also takes files that no commit names, and a merge under way has such files: it
   needs a retention of a day or more, longer than any merge. A vacuum by the log alone (LITE) never
   takes them.
-- Only one maintenance of a source runs at a time; ``_cdc/<source>/maintenance.json`` records which
-  table was vacuumed when.
+- ``_cdc/<source>/maintenance.json`` records which table was vacuumed when.
 - Spark starts only if something is due, or if tables are to be registered in a catalog.
-- A file that was replaced at t can be removed from t + retention on. A vacuum at v removes what was
-  replaced until v - retention.
 - Only the first and the last of the changes that no vacuum has covered are kept. There may be
   others in between, so a vacuum is due again as soon as the retention of any of them could be over.
 - Earlier changes are not known at first, so the first vacuum is due at once.
@@ -79,9 +76,8 @@ class _Memory(BaseModel):
 
 
 class TableMaintenance(BaseModel):
-    """What maintenance found and did at one table: `properties` that were set, files that
-    compaction removed and added, a ``lite`` or ``full`` vacuum and how many files it deleted (-1
-    unknown), and why due work was skipped.
+    """`properties` that were set; files that compaction removed and added; a ``lite`` or ``full``
+    vacuum, and how many files it deleted (-1 unknown).
     """
 
     table: str
@@ -125,8 +121,6 @@ class _Due:
 
 
 class _Round(NamedTuple):
-    """What one maintenance of a source goes by."""
-
     paths: LakePaths
     config: SinkConfig
     thresholds: MaintenanceConfig
@@ -145,14 +139,11 @@ def maintain(
     spark: SparkProvider | None = None,
     on_table: Callable[[TableMaintenance], None] = lambda _done: None,
 ) -> MaintenanceReport:
-    """Check every table of the last cut, or `tables`, and do what is due; a change of properties
-    waits for a run that is writing.
+    """Check every table of the last cut, or `tables`, and do what is due.
 
-    Raises:
-        ConfigError: a name in `tables` is no table of the last cut.
-        LockError: another maintenance of the source runs.
-        LakeStateError: the last cut is damaged.
-        RuntimeSetupError: Spark cannot start.
+    Raises ConfigError: a name in `tables` is no table of the last cut; LockError: another
+    maintenance runs; LakeStateError: the last cut is damaged; RuntimeSetupError: Spark cannot
+    start.
     """
     cut = state.last_cut(paths)
     if cut is None:
@@ -192,7 +183,6 @@ def maintain(
 
 
 def _publish(this: _Round) -> None:
-    """Raises PublicationError: a catalog refuses views, or does not answer."""
     if this.config.publish is None:
         return
     with suppress(LockError), _writer_lock(this.paths) as check:  # else a run
@@ -229,7 +219,6 @@ def _maintain_table(this: _Round, name: str) -> TableMaintenance:
 
 
 def _due(this: _Round, name: str, done: TableMaintenance) -> _Due:
-    """Raises LakeStateError: the table's log cannot be read, or is not that of the cut's table."""
     import pyarrow.compute as pc
 
     thresholds, config = this.thresholds, this.config
@@ -269,9 +258,7 @@ def _due(this: _Round, name: str, done: TableMaintenance) -> _Due:
 
 
 def _hours_kept(paths: LakePaths, config: SinkConfig) -> int:
-    """An hour or two more than since the oldest readable cut, if a newer one has followed: what it
-    reads may have been compacted while it was published.
-    """
+    """An hour or two more than since the oldest readable cut, if a newer one has followed."""
     kept = oldest_kept(paths, retention=config.cut_retention)
     if kept is None or kept[1] + _retention_us(config) > now_us():
         return 0
@@ -430,9 +417,8 @@ def _remembered(paths: LakePaths) -> _Memory:
 
 
 class VacuumState(BaseModel):
-    """The stored state of one table: the last batch that was seen to have changed it, the first
-    and last change that no vacuum has covered yet, the last vacuum and the last that listed the
-    folder (or the first vacuum); 0: none.
+    """The last batch that was seen to have changed the table, the first and last change that no
+    vacuum has covered, the last vacuum and the last full one (or the first); 0: none.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)

@@ -46,9 +46,7 @@ _CUT_PROPERTY: Final = "cdc.materialized_cut"
 
 
 def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
-    """The session for a copy of a lake to `to`, which can reach an object store if either lies
-    in one. Raises CutNotFoundError: `to` cannot be a lake.
-    """
+    """It can reach an object store if either lies in one. CutNotFoundError: `to` can be no lake."""
     lake, copy = paths_of(config.lake_path, "_").lake, paths_of(to, "_").lake
     if is_object(copy) and not is_object(lake):
         return SparkProvider(config.spark, spark_storage(copy))
@@ -63,10 +61,9 @@ def materialize(
     *,
     on_table: Callable[[str], None] = lambda _table: None,
 ) -> LakePaths:
-    """Copy a cut into a folder or to an address; resume a copy of the same cut that was begun
-    there. A text address of the kind that the lake's is, is reached with the lake's own settings.
-    Raises TableNotInCutError: a version of the cut is gone; LakeStateError: something else lies in
-    the way; MergeError: the disk cannot store the files.
+    """Copy a cut, or resume a copy of it. A text address of the lake's kind is reached with the
+    lake's settings. Raises TableNotInCutError: a version of the cut is gone; LakeStateError:
+    something else lies in the way; MergeError: the disk cannot store the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]

@@ -48,9 +48,7 @@ _DATABASES_KEPT: Final = 10  # of the newest cuts: for sessions that read one of
 
 
 class _Published(BaseModel):
-    """What one kind of reader is shown; `settings`: those it was made with, "" while it changes.
-    Of each table the version.
-    """
+    """`settings`: those it was made with, "" while it changes; `tables`: versions."""
 
     cut: int
     settings: str
@@ -73,12 +71,8 @@ def publish(
     again: bool = False,
 ) -> PublicationError | None:
     """Show a cut to the readers that are not shown it yet, or to all `again`; return the last
-    failure. Only for the holder of the source's lock.
-
-    Args:
-        newest: the cut with each table at its newest version, if only maintenance lies between.
-        session: starts Spark, which only a catalog needs.
-        check_lock: raises if the source is no longer locked, and precedes each change (K16).
+    failure. `newest`: the cut with each table at its newest version, if only maintenance lies
+    between; `check_lock` raises if the source is no longer locked, and precedes each change (K16).
     """
     asked = config.publish
     assert asked is not None
@@ -133,9 +127,8 @@ def published_versions(paths: LakePaths) -> dict[str, int] | None:
 
 
 def is_read(paths: LakePaths, table: str, *, retention_us: int) -> bool:
-    """Whether a vacuum might remove files that published views read: they were published before
-    the retention began, and the table has replaced some of these files since; or what they read is
-    not known.
+    """Whether a vacuum might remove files that published views read; or what they read is not
+    known.
     """
     versions, memory = published_versions(paths), _remembered(paths)
     if versions is None or memory is None:
@@ -148,9 +141,7 @@ def is_read(paths: LakePaths, table: str, *, retention_us: int) -> bool:
 
 
 def replaces_files(path: Path, version: int, at_us: int, *, retention_us: int) -> bool:
-    """Whether a table has replaced files of a version that was its newest at `at_us`, before the
-    retention began: a vacuum might remove them.
-    """
+    """Files of a version that was the newest at `at_us`, before the retention began."""
     if at_us + retention_us > now_us():
         return False
     read, present = table_state(path, version), table_state(path)

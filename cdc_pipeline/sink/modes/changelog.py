@@ -20,9 +20,6 @@ Rules:
   the source's rows from there on, and a note reports the gap.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 import re
@@ -66,12 +63,12 @@ if TYPE_CHECKING:
     from cdc_pipeline.schema.target_spec import TargetSpec
 
 _COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
+_IN_BEFORE: Final = rf"{BEFORE_COLUMN}.\g<0>"
 _OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 _NAMES_TYPE = pa.list_(pa.string())
 
 
 class Changelog(SinkMode):
-    live_rows = None
     staged_images = "cb"
 
     def stage(
@@ -101,7 +98,7 @@ class Changelog(SinkMode):
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         settings = [
-            *filled_columns(step, live=None),
+            *filled_columns(step, live=""),
             f"{BEFORE_COLUMN} = {_filled_before(target, step)}",
         ]
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}"
@@ -146,7 +143,6 @@ class Changelog(SinkMode):
 def _expand_changes(
     rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array
 ) -> StagedRows:
-    """`transactions` are strings (n,). Raises StagingError: as `expand.check_fit`."""
     check_fit(rows, columns)
     names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]
@@ -226,7 +222,7 @@ def _append_sql(path: Path, target: RecordedTarget) -> str:
 
 def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
     values_by_field = {
-        name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})"
+        name: f"CAST({_COLUMN.sub(_IN_BEFORE, value)} AS {kind})"
         for name, kind, value in step.values
     }
     columns = target.columns_before
@@ -240,7 +236,3 @@ def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
         for name in names
     )
     return f"CASE WHEN {BEFORE_COLUMN} IS NOT NULL THEN named_struct({fields}) END"
-
-
-def _in_before(name: re.Match[str]) -> str:
-    return f"{BEFORE_COLUMN}.{name[0]}"

@@ -45,9 +45,8 @@ TS_TYPE: Final = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows for one target's staged files, see the module. `partial`: with the ``p`` columns;
-    `partial_key_updates`: ARRIVE rows that lack columns; the last three count changes at the
-    source.
+    """`partial`: with the ``p`` columns; `partial_key_updates`: ARRIVE rows that lack columns; the
+    last three count changes at the source.
     """
 
     table: pa.Table

@@ -18,9 +18,6 @@ Rules:
   intervals of a key never overlap, and closed versions stay.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -53,15 +50,12 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 
 class History(SinkMode):
-    live_rows = f"{END_COLUMN} IS NULL"
-
     def batch_sql(self, staged: StagedFiles) -> str:
         return _merge_sql(staged)
 
     def truncate_sql(
         self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str
     ) -> str:
-        """End every current version."""
         return (
             f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
             f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
@@ -130,9 +124,7 @@ def _merge_sql(staged: StagedFiles) -> str:
 
 
 def _versions_sql(layout: Layout) -> str:
-    """Over ``events``: the versions that the batch begins, and those of the target that it
-    changes or ends (`_is_there`), a row each.
-    """
+    """Those that the batch begins, and those of the target that it changes (`_is_there`)."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.spec.columns]
@@ -178,7 +170,6 @@ def _tracked(rows: ReplacedRows) -> list[str]:
 
 
 def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
-    """A condition: the rows ``s`` and ``t`` differ in one of these columns."""
     entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.spec.track else []
     pairs = [
         [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"]

@@ -20,9 +20,6 @@ Without a key:
 - Equal means the same bits: -0.0 is not 0.0.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -48,8 +45,6 @@ if TYPE_CHECKING:
 
 
 class Mirror(SinkMode):
-    live_rows = ""
-
     def batch_sql(self, staged: StagedFiles) -> str:
         if not staged.target.spec.key:
             return _merge_by_values_sql(staged)
@@ -65,7 +60,6 @@ class Mirror(SinkMode):
 
 
 def _merge_by_values_sql(staged: StagedFiles) -> str:
-    """The MERGE of the view ``staged``; makes further views."""
     session, path, target = staged.session, staged.path, staged.target
     schemas = (pq.read_schema(storage_of(file).arrow_source(file)) for file in staged.files)
     there = {name for schema in schemas for name in schema.names}

@@ -43,22 +43,17 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
 
 @dataclass(frozen=True)
 class MirrorFiles:
-    """How the staged rows of a target become data files of its table, at `path`."""
-
     target: RecordedTarget
     path: Path
     layout: DataLayout
 
     def write(self, pieces: Iterable[pa.Table]) -> list[dict[str, Any]]:
-        """The ``add`` actions of staged rows, in which each key occurs at most once. Raises
-        pa.ArrowInvalid, OSError, SinkError: see `write_data_files`.
-        """
+        """The ``add`` actions of rows with each key once. Raises as `write_data_files`."""
         rows = (mirror_rows(piece, self.target.spec) for piece in pieces)
         return write_data_files(self.path, rows, self.layout)
 
 
 def mirror_files(commit: PlainCommit, target: RecordedTarget, *, codec: str) -> MirrorFiles | None:
-    """None if the table's files are Spark's to write."""
     layout = mirror_layout(target.spec, commit.there, codec=codec)
     return None if layout is None else MirrorFiles(target, commit.path, layout)
 

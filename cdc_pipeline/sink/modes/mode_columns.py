@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
+from cdc_pipeline.config.modes import MODES, Mode, ModeSpec, is_keyless_mirror
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.text.table_names import quoted
 
@@ -34,6 +34,13 @@ CDC_COLUMNS: Final = (
     TargetColumn(name=TS_COLUMN, delta_type="timestamp"),
 )
 RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")
+
+
+def live_rows_sql(mode: ModeSpec) -> str:
+    """As `read.row_numbers.live_rows`, of a mode whose rows are no changes; "" for all of them."""
+    if mode.marks_deleted_rows:
+        return f"NOT {DELETED_COLUMN}"
+    return f"{END_COLUMN} IS NULL" if mode.keeps_versions else ""
 
 
 def own_columns(

@@ -15,9 +15,6 @@ Rules:
   *present* value.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -169,9 +166,7 @@ def _last_per_key(view: str, layout: Layout) -> str:
 
 
 def life_roots(links: pa.Table) -> pa.Table:
-    """The first segment (``root``) of every linked segment (``seg``) and the one that its first
-    row left (``left_seg``); no cycles.
-    """
+    """The first segment (``root``) of every linked one (``seg``), and what its first row left."""
     segments = links.column("seg").combine_chunks()
     left = links.column("left_seg").combine_chunks()
     own = np.arange(len(segments))
@@ -225,12 +220,10 @@ def make_events(
 
 
 def differs(columns: list[str], row: str, other: str) -> str:
-    """With NULL equal to NULL."""
     return f"NOT ({row} <=> {other})" if columns else "false"
 
 
 def operation(op: str) -> str:
-    """Our name of an upsert, as SQL."""
     return f"CASE WHEN {op} = {INSERT} THEN 'insert' ELSE 'update' END"
 
 
@@ -243,7 +236,6 @@ def kept_operation(op: str) -> str:
 
 
 def _fill(session: SparkSession, layout: Layout, *, columns: list[str]) -> None:
-    """Replace the view ``events`` by one whose images are complete."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     whole = " AND ".join(f"p{position}" for position in layout.others) or "true"
     first = (

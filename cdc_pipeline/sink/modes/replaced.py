@@ -7,9 +7,6 @@ exactly that place, and the side table's rows from `next` on come from the log. 
 its column's new type cannot hold is NULL, and its text is in ``_cdc_rescued``.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -32,9 +29,7 @@ _SNAPSHOT_SEQS: Final = SNAPSHOT_EVENTS << (ROW_BITS + 1)  # of a snapshot's row
 
 
 class ReplacedRows:
-    """The views of a snapshot's two tables, and the SQL over them that several modes share; `names`
-    and `types` are of all columns of the target's table.
-    """
+    """With the SQL that several modes share; `types` are of all columns of the target's table."""
 
     def __init__(
         self,
@@ -103,7 +98,6 @@ class ReplacedRows:
         return cast
 
     def _before(self, found: object, value: str, rescued: list[str]) -> str:
-        """The image before a change, field by field."""
         fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
         images = []
         for column in self.target.spec.columns:
@@ -124,14 +118,12 @@ class ReplacedRows:
         return ", ".join(f"{alias}.{quoted(name)}" for name in self.names)
 
     def same_key(self) -> str:
-        """Of the rows ``t`` and ``s``."""
         return " AND ".join(
             f"t.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.spec.key
         )
 
     @property
     def place(self) -> tuple[str, str]:
-        """The snapshot's place and the one after its rows, as literals."""
         place = int(self.content.seq)
         return seq_literal(place), seq_literal(place + _SNAPSHOT_SEQS)
 

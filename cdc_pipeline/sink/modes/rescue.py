@@ -67,9 +67,7 @@ def rows_counted(rows: DecodedRows) -> int:
 
 
 def check_images(rows: DecodedRows, known: Collection[str]) -> None:
-    """Check that every after image holds all columns of which the target has rescued a value
-    (`known`, with those of `rows`), or none. Raises IncompleteRowsError.
-    """
+    """IncompleteRowsError: an image holds only some of the columns with rescued values."""
     if rows.all_present or len(known) < 2:
         return
     there = _of_known(rows.has_value, rows, known)
@@ -91,9 +89,8 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
 def with_rescued(
     rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror"
 ) -> DecodedRows:
-    """The rows with ``_cdc_rescued`` as their last column, and without invalid values. `known`
-    as in `check_images`; None if the target has no such column: then no text is kept. A
-    changelog keeps changes, not rows: an image stands for itself. Raises IncompleteRowsError.
+    """With ``_cdc_rescued`` as their last column, and without invalid values; `known` None: the
+    target has no such column. A changelog's image stands for itself. Raises IncompleteRowsError.
     """
     if known is None:
         if rescued_names(rows, mode):
@@ -150,7 +147,6 @@ def _with_bit(
     selected: NDArray[np.bool_] | None,
     column: int,
 ) -> NDArray[np.uint8]:
-    """With a bit for one more column."""
     there = of_op if selected is None else of_op & selected
     if column % 8 == 0:
         bitmap = np.concatenate([bitmap, np.zeros((len(bitmap), 1), np.uint8)], axis=1)
@@ -204,9 +200,7 @@ def add_rescued_column(
 
 
 def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:
-    """In a form that Spark can compare and group: it does neither with maps. `names` are the
-    entries of ``_cdc_rescued`` that count; () for all.
-    """
+    """Spark compares no maps. `names`: the entries of ``_cdc_rescued`` that count; () for all."""
     if not delta_type.startswith("map<"):
         return column
     if names:

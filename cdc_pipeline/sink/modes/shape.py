@@ -15,9 +15,6 @@ Rules:
   query, is refused before the table is created.
 """
 
-# Names and literals in the SQL are quoted by `sql`; expressions are the configuration's own.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
@@ -47,9 +44,7 @@ def needs_shaping(spec: TargetSpec) -> bool:
 
 
 def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-    """The rows of a view, with ``_op`` and ``c0 ... cN`` for the target's columns, after computed
-    columns and filter; the same columns.
-    """
+    """With ``_op`` and ``c0 ... cN`` after computed columns and filter; the same columns."""
     shape = target.spec.shape
     assert shape is not None
     computed = {column.name: column for column in shape.computed}
@@ -87,7 +82,6 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> 
 
 
 def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view: str) -> None:
-    """Make the view of staged rows."""
     if not needs_shaping(target.spec):
         frame.createOrReplaceTempView(view)
         return
@@ -150,7 +144,6 @@ def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) ->
 
 
 def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
-    """Raises ConfigError: Spark cannot parse an expression, or does not call it deterministic."""
     if not needs_shaping(target.spec):
         return
     assert target.spec.shape is not None

@@ -4,9 +4,6 @@ A method makes SQL text or staged rows and commits nothing; the caller commits e
 once, under the batch's id (K2). `sink/modes/registry.py` has one object per mode.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -17,9 +14,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.sink.modes.expand import StagedRows, expand
+from cdc_pipeline.sink.modes.mode_columns import live_rows_sql
 from cdc_pipeline.sink.modes.reduce import Layout, StagedFiles
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.spark.sql import quoted, table_at
@@ -33,22 +32,17 @@ class SinkMode(ABC):
     """One mode in the sink. What is not abstract suits a mode whose rows are found by a key.
 
     Attributes:
-        live_rows: SQL predicate for the rows that represent a present row of the source; "" for all
-            of them, None if rows are changes.
         staged_images: first letters of the staged columns that hold images, one for each image.
         stages_deleted_values: of a deleted row all values are staged, not its key alone.
     """
 
-    live_rows: str | None
     staged_images: str = "c"
     stages_deleted_values: bool = False
 
     def stage(
         self, rows: DecodedRows, spec: TargetSpec, transactions: pa.Array | None
     ) -> StagedRows:
-        """Of n changes of one table; `transactions` are strings (n,), None if the mode does not
-        name them. Raises StagingError: the rows do not fit the target.
-        """
+        """`transactions`: strings (n,), None if the mode names none. Raises StagingError."""
         names = tuple(column.name for column in spec.columns)
         return expand(rows, columns=names, key=spec.key, before_values=self.stages_deleted_values)
 
@@ -56,7 +50,6 @@ class SinkMode(ABC):
         return Layout(target).read_schema()
 
     def apply_sql(self, staged: StagedFiles) -> str:
-        """The statement that applies staged files; makes views."""
         frame = staged.session.read.schema(self.staged_schema(staged.target)).parquet(
             *[str(file) for file in staged.files]
         )
@@ -68,12 +61,10 @@ class SinkMode(ABC):
         """The statement that applies the view ``staged``; makes views."""
 
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
-        """The UPDATE of a DDL that sets new values in columns.
-
-        A default applies to rows that the source has now; rows that describe the past keep their
-        values. Values computed from other columns apply to all rows.
+        """A default applies to rows that the source has now; rows of the past keep their values.
+        Values computed from other columns apply to all rows.
         """
-        live = self.live_rows
+        live = live_rows_sql(MODES[target.spec.mode])
         settings = filled_columns(step, live=live)
         where = (
             f" WHERE {live}"
@@ -93,7 +84,7 @@ class SinkMode(ABC):
         """All rows of the target after a snapshot, if rows or values of the old table stay."""
 
 
-def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
+def filled_columns(step: FillColumns, *, live: str) -> Sequence[str]:
     """Defaults go to the rows that `live` picks, if it is given."""
     settings = []
     for name, kind, value in step.values:

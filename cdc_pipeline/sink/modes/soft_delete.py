@@ -10,9 +10,6 @@ Rules:
   are, and other live rows are marked as deleted at the place where the snapshot ends.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -31,7 +28,6 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 
 class SoftDelete(SinkMode):
-    live_rows = f"NOT {DELETED_COLUMN}"
     stages_deleted_values = True
 
     def batch_sql(self, staged: StagedFiles) -> str:

@@ -44,9 +44,7 @@ def create_without_spark(
     fixed: Mapping[str, str],
     note: str,
 ) -> bool:
-    """Create a table that does not exist without a JVM, as `create_table` does. False, with nothing
-    done, if Spark must do it. Raises LakeStateError: something that is not a table is in its place.
-    """
+    """As `create_table`, without a JVM. False, with nothing done, if Spark must do it."""
     shape = target.spec.shape
     columns, settings = _columns(target), _properties(target, source, properties)
     if (
@@ -71,9 +69,8 @@ def create_table(
     source: str,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create the table, if it does not exist, with these properties besides our own. One that it
-    replaces keeps only its history. Raises LakeStateError: another table, or something that is
-    not a table, is in its place.
+    """One that it replaces keeps only its history. LakeStateError: another table, or something that
+    is not a table, is in its place.
     """
     there = read_table_log(path)
     replaced = there is not None and bool(target.replaces) and there.app_id == target.replaces
@@ -108,7 +105,7 @@ def create_table(
     rows = session.sql(f"SELECT {nothing} WHERE false")
     with_comments(rows, comments).createOrReplaceTempView("replaced")
     session.sql(
-        f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{placement_sql(target)}{about} "  # noqa: S608
+        f"CREATE OR REPLACE TABLE {table_at(path)} USING delta{placement_sql(target)}{about} "
         f"TBLPROPERTIES ({properties_sql(settings)}) AS SELECT * FROM replaced"
     )
 

@@ -89,7 +89,6 @@ def changes_between(
     net: bool,
     allow_suspended: bool,
 ) -> Changes:
-    """See `cdc_pipeline.changes`."""
     new = find_cut(paths, to_cut)
     old = None if from_cut is None else find_cut(paths, from_cut)
     if old is not None and old.batch_number > new.batch_number:

@@ -4,9 +4,8 @@ of it is readable.
 Rules:
 - A cut is readable as soon as its file exists: the file is written after the commits of all its
   tables.
-- As of a GTID set: the first cut whose set contains it, at or after the requested transactions. As
-  of a time: the last cut before the first one whose source time is later, so that nothing which was
-  committed after that time is in it.
+- As of a GTID set: the first cut whose set contains it. As of a time: the last cut before the first
+  one whose source time is later.
 - A cut, or its bookmark, is refused where the cut of that number was published at another time: the
   lake was made again.
 - Finding one reads few of many cuts: `lake.cut_order`.
@@ -107,9 +106,7 @@ def bookmark_of(cut: Cut) -> str:
 
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
-    """A folder, or an address in an object store (text, or with its settings a `LakeUri`).
-    Raises CutNotFoundError: the text cannot be a lake.
-    """
+    """A folder, or an address in an object store. CutNotFoundError: the text cannot be a lake."""
     try:
         check_lake_path(str(lake))
         return LakePaths(opened(lake), source)
@@ -157,9 +154,7 @@ def sources_of(lake: str | Path) -> list[str]:
 
 
 def list_cuts(lake: str | Path, source: str, *, limit: int | None = None) -> list[CutSummary]:
-    """The retained cuts, oldest first; only the newest `limit` are read. Raises
-    CutNotFoundError: the lake has none of the source; LakeStateError: one is damaged.
-    """
+    """Oldest first; only the newest `limit` are read. Raises CutNotFoundError, LakeStateError."""
     paths = paths_of(lake, source)
     numbers = list_numbers(paths.cuts)
     if not numbers:
@@ -186,9 +181,7 @@ def count_cuts(lake: str | Path, source: str) -> int:
 
 
 def parse_as_of(text: str) -> int | datetime | str:
-    """A cut's number, a time with its zone, or the text of a GTID set. Raises CutNotFoundError:
-    it looks like a time but is not one, or has no zone.
-    """
+    """A cut's number, a time with its zone, or the text of a GTID set. Raises CutNotFoundError."""
     text = text.strip()
     if text.isdecimal():
         return int(text)
@@ -201,9 +194,7 @@ def parse_as_of(text: str) -> int | datetime | str:
 
 
 def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
-    """The newest for None. Raises CutNotFoundError, with the available range: none is that old
-    or that new, or `as_of` is not understood; LakeStateError: a cut is damaged.
-    """
+    """The newest for None. CutNotFoundError: none is that old or that new; LakeStateError."""
     if isinstance(as_of, str):
         as_of = parse_as_of(as_of)
     while True:
@@ -397,9 +388,8 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
 
 
 def check_readable(paths: LakePaths, cut: Cut, table: str) -> TableState:
-    """The table's version, which still exists, with all its files. Raises
-    TableNotInCutError: the table is gone or was created again; log or files of the version were
-    removed; LakeStateError: its log is damaged.
+    """It still exists, with all its files. TableNotInCutError: the table is gone or was created
+    again, or log or files were removed; LakeStateError.
     """
     from cdc_pipeline.sink.delta.replay import files_of, table_state  # loads pyarrow
 

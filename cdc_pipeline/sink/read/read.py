@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import quote
 from uuid import uuid4
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.sink.modes.mode_columns import live_rows_sql
 from cdc_pipeline.sink.spark.own_session import is_remote
 from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, unique_name
 from cdc_pipeline.text.table_names import split_table_name
@@ -47,7 +49,6 @@ def old_frame(spark: SparkSession, path: Path, version: int) -> DataFrame:
 
 @contextmanager
 def old_commits_readable(spark: SparkSession) -> Iterator[None]:
-    """Resolve versions that were committed longer ago than their table's retention."""
     before = spark.conf.get(REFUSE_OLD_COMMITS, None)
     spark.conf.set(REFUSE_OLD_COMMITS, "false")
     try:
@@ -60,7 +61,6 @@ def old_commits_readable(spark: SparkSession) -> Iterator[None]:
 
 
 def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) -> DataFrame:
-    """As of now or of a Delta version."""
     reader = spark.read.format("delta")
     if version is not None:
         reader = reader.option("versionAsOf", version)
@@ -80,16 +80,10 @@ def view_statements(
 ) -> list[str]:
     """SQL that makes a view for each table of a cut but suspended ones: lasting ones in `schema`,
     else temporary. `plain`: of the rows that the source has and without the mode's columns; a
-    changelog then has none.
-
-    A view is named after its table, with the schema before it (``shop_orders``) if the tables are
-    of several schemas, and with a hash after it if several tables would have one name; suspended
-    ones count there. Spark's
-    first statement lets Delta read versions that were committed longer ago than its retention: each
-    session that reads lasting views needs it. Raises CutNotFoundError: `schema` holds ``${``.
+    changelog then has none. Spark's first statement lets Delta read versions that were committed
+    longer ago than its retention: each session that reads lasting views needs it. Raises
+    CutNotFoundError: `schema` holds ``${``.
     """
-    from cdc_pipeline.sink.modes.registry import SINK_MODES  # with pyarrow
-
     name_of, table_of = _DIALECTS[dialect]
     statements = [_SET] if dialect == "spark" else []
     if schema is not None:
@@ -108,9 +102,10 @@ def view_statements(
         name = name_of(view) if schema is None else f"{name_of(schema)}.{name_of(view)}"
         of, columns, rows = cut.tables[table], "*", ""
         if plain:
-            live = SINK_MODES[of.spec.mode].live_rows
-            if live is None:
+            mode = MODES[of.spec.mode]
+            if mode.rows_are_changes:
                 continue
+            live = live_rows_sql(mode)
             columns = ", ".join(name_of(column.name) for column in of.spec.columns)
             rows = f" WHERE {live}" if live else ""
         statements.append(
@@ -140,11 +135,10 @@ _DIALECTS: Final[Mapping[str, tuple[Callable[[str], str], Callable[[Path, int], 
 
 
 def view_names(tables: list[str]) -> dict[str, str]:
-    """By table ``schema.table``, in a form that catalogs accept.
-
-    Catalogs ignore case and punctuation: a name that several tables would share belongs to none
-    of them, and each gets a hash of its own name as a suffix. So a view never changes to another
-    table when a second one is added.
+    """By table ``schema.table``, with the schema before it (``shop_orders``) if there are several.
+    Catalogs ignore case and punctuation: of a name that several tables would share, each gets a
+    hash of its own name as a suffix. So a view never changes to another table when a second one is
+    added.
     """
     parts = {name: split_table_name(name) for name in tables}
     is_one = len({schema for schema, _ in parts.values()}) == 1

@@ -24,8 +24,6 @@ Hashes: TypeAlias = NDArray[np.uint64]
 
 
 class RowHasher:
-    """Of n rows, column by column."""
-
     def __init__(self, rows: int) -> None:
         self._lanes: Hashes = np.tile(SEEDS, (rows, 1))
 

@@ -39,7 +39,7 @@ from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.delta.deletion_vectors import is_readable, rows_of_vector
 from cdc_pipeline.sink.delta.failures import files_gone
-from cdc_pipeline.sink.delta.replay import TableState, file_name, readable_state
+from cdc_pipeline.sink.delta.replay import TableState, file_name, is_elsewhere, readable_state
 from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
 
 # Of Arrow's tables in memory; Spark's own start costs as much as reading and comparing these.
@@ -78,9 +78,7 @@ class TableRows:
     _marked: Mapping[str, dict[str, Any] | None] | None = None
 
     def batches(self, batch_rows: int = _BATCH_ROWS) -> Iterator[pa.Table]:
-        """A few rows at a time, each file opened when its rows are wanted. Raises LakeStateError: a
-        deletion vector is damaged; OSError or ArrowException: a data file is.
-        """
+        """Files are opened when rows are wanted. LakeStateError, OSError, ArrowException."""
         expression = None if self.filters is None else pq.filters_to_expression(self.filters)
         names = {*self.schema.names, *_columns_of(self.filters)}
         needed = pa.schema([field for field in self._table_schema if field.name in names])
@@ -134,9 +132,8 @@ def open_rows(
     columns: Collection[str] | None = None,
     filters: Filters | None = None,
 ) -> TableRows:
-    """The rows of a version with all its columns, or those of `columns` that it has, in its own
-    order; no data file is read. Raises SparkNeededError: see the rules; KeyError, ValueError or
-    ArrowException: `filters` do not fit the table.
+    """With the `columns` that it has; no data file is read. Raises SparkNeededError: see the rules;
+    KeyError, ValueError or ArrowException: `filters` do not fit.
     """
     if refusal := _unknown_protocol(state):
         raise SparkNeededError(f"{path} has {refusal}, which only Spark reads here")
@@ -151,9 +148,7 @@ def open_rows(
 
 
 def seqs_within(path: Path, low: int, high: int) -> tuple[int, int | None]:
-    """How many rows of the newest version were written, or ended, at a seq of [low, high], and the
-    highest of these. Raises as `open_rows` and reading do.
-    """
+    """How many rows were written, or ended, at a seq of [low, high], and the highest of these."""
     least, most = (pa.scalar(Decimal(seq), SEQ_TYPE) for seq in (low, high))
     state, count, highest = readable_state(path), 0, None
     names = [name for name in (SEQ_COLUMN, END_COLUMN) if name in schema_of(state).names]
@@ -228,7 +223,7 @@ def _unknown_files(state: TableState, schema: pa.Schema) -> str:
     for add in state.adds.values():
         if not all((add["partitionValues"].get(name) or "Z").endswith("Z") for name in moments):
             return "partitions of times in an unknown zone"
-        if ":/" in add["path"] or add["path"].startswith("/"):
+        if is_elsewhere(add["path"]):
             return "files outside of its folder"
         if not is_readable(add.get("deletionVector")):
             return "deletion vectors outside of its folder"

@@ -49,7 +49,6 @@ class Spill:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """A full disk is no damage of a table. Raises SinkError."""
         try:
             yield
         except (OSError, pa.ArrowException) as error:
@@ -75,9 +74,7 @@ class _Stream:
 
 
 class StoredRows:
-    """Rows, in memory (`tables`) while they are few, else in files, until nobody has them. Who
-    reads them has read them before another does.
-    """
+    """In memory (`tables`) while they are few, else in files. Each reads them to their end."""
 
     def __init__(self, spill: Spill, *, group_bytes: int = _GROUP_BYTES) -> None:
         self.rows = 0

@@ -93,9 +93,7 @@ def table_changes(
     *,
     was_erased: Callable[[], bool] = lambda: False,
 ) -> TableChanges:
-    """Reads no data file. `old`: None if all rows are new; `was_erased`: whether rows were between
-    the versions. Raises CutsNotComparableError, and as `open_rows`.
-    """
+    """Reads no data file. `old`: None if all rows are new. Raises CutsNotComparableError."""
     spec, key = new.spec, _key_of(table, new.spec)
     rows = open_rows(path, new.state)
     if old is None:
@@ -151,7 +149,6 @@ def _key_of(table: str, spec: TargetSpec) -> tuple[str, ...]:
 
 
 def _older_fields(table: str, old: TableVersion, new: TableVersion) -> dict[str, pa.Field]:
-    """The older version's columns by the newer one's names."""
     before, after = schema_of(old.state), schema_of(new.state)
     by_name = {field.name: field for field in before}
     if old.app_id != new.app_id:
@@ -167,9 +164,7 @@ def _older_fields(table: str, old: TableVersion, new: TableVersion) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """`old`, `new`: the rows of each version that the other one lacks, by files and marks; `key`:
-    () if rows have none; `renamed`: newer names of columns, by older ones.
-    """
+    """`old`, `new`: the rows that the other one lacks; `renamed`: newer names, by older ones."""
 
     table: str
     spec: TargetSpec
@@ -180,7 +175,6 @@ class TableChanges:
     was_erased: Callable[[], bool] = lambda: False
 
     def read(self) -> pa.RecordBatchReader:
-        """See `Changes.read`."""
         if MODES[self.spec.mode].rows_are_changes:
             return reader_of(self.table, self._schema(), self._each())
         if self.old is None and self.key:
@@ -207,7 +201,6 @@ class TableChanges:
         return pa.schema(fields)
 
     def _parts(self, columns: Collection[str] | None = None) -> Iterator[pa.Table]:
-        """Rows of both versions, with their sign; all columns, or at least those of `columns`."""
         for sign, side in ((-1, self.old), (1, self.new)):
             if side is None:
                 continue
@@ -296,7 +289,6 @@ class TableChanges:
         return seqs[len(seqs) * np.arange(1, _PARTS) // _PARTS]
 
     def _told(self, added: pa.Table) -> pa.Table:
-        """Rows of a changelog as changes."""
         kinds = added.column(OP_COLUMN).combine_chunks()
         no_row = pc.is_in(kinds, value_set=pa.array(["delete", "truncate"])).to_numpy(False)
         before = added.column(BEFORE_COLUMN).combine_chunks()
@@ -350,9 +342,8 @@ def _in_parts(
     table: str,
     smaller: Callable[[Callable[[], Iterator[pa.Table]]], Iterator[pa.Table]] | None = None,
 ) -> Iterator[pa.Table]:
-    """All rows in one table, or if they are too many, those of each number below `_PARTS` in one,
-    in the order of the numbers. Those of one number may be too many, too: `smaller` divides them,
-    given what reads them.
+    """In one table, or if they are too many, those of each number below `_PARTS` in one, in their
+    order; `smaller` divides those of one number.
     """
     held, held_bytes = [], 0
     for part in parts:

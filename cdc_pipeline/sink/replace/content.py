@@ -50,9 +50,6 @@ class Replacement:
 def content_of(
     side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int
 ) -> RecordedContent:
-    """A side table at a cut of the side lake, for `lake`, which contains it; see
-    `Sink.content_of`. Raises LakeStateError: the side table's log cannot be read.
-    """
     folder, there = side.table(table), cut.tables[table]
     state = readable_state(folder, there.table_version)
     rows = state.rows
@@ -97,16 +94,10 @@ def replacement(
     is_readable: bool = True,
     is_whole: bool = False,
 ) -> Replacement:
-    """How a side table takes the place of a target.
-
-    Args:
-        target: of the side table, with its application id, which becomes the target's.
-        before, state: of the target in the last cut; None if there is no such target, or no table
-            yet.
-        differs: how the target's table differs from the last cut.
-        is_readable: whether the last cut's version of it is.
-        is_whole: the side table holds the whole log since the table's creation, so that no mode
-            keeps rows of the target (K18).
+    """How a side table takes the place of a target. `before`, `state`: of the target in the last
+    cut; `differs`: how its table differs from that; `is_readable`: whether the last cut's version
+    is; `is_whole`: the side table holds the whole log since the table's creation, so that no mode
+    keeps rows (K18).
     """
     name, spec = target.name, target.spec.expanded(target.name)
     whole = replace(target, spec=spec).with_state(partial=False, exact=False)
@@ -199,9 +190,7 @@ def _rescued(target: Target, before: CutTable) -> tuple[str, ...] | None:
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
-    """Remove the names that an abandoned replacement left in a target's folder; return how many.
-    Only for the holder of the source's lock, and only if no commit of the batch is in the log.
-    """
+    """Names that an abandoned replacement left; only if no commit of the batch is in the log."""
     side, folder = paths.lake / content.path, paths.table(table)
     given, now = table_state(side, content.version), table_state(folder)
     named = {at for name in (now.names if now else ()) for at in files_of(folder, name)}

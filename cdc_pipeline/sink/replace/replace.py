@@ -25,9 +25,6 @@ Rules:
   have under the same name, because one got it from the other, stays.
 """
 
-# Names and literals in the SQL are quoted by `sql`; there is no other way to build statements.
-# ruff: noqa: S608
-
 from __future__ import annotations
 
 import json
@@ -50,6 +47,7 @@ from cdc_pipeline.sink.delta.commit import (
     transaction_id,
     transaction_version,
 )
+from cdc_pipeline.sink.delta.deletion_vectors import is_readable
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import (
     FEATURE_OPERATION,
@@ -58,7 +56,7 @@ from cdc_pipeline.sink.delta.log import (
 )
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.plain_table import commit_refusal
-from cdc_pipeline.sink.delta.replay import TableState, files_of, readable_state
+from cdc_pipeline.sink.delta.replay import TableState, files_of, is_elsewhere, readable_state
 from cdc_pipeline.sink.delta.table_log import (
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
@@ -120,12 +118,9 @@ def is_ours(there: TableLog, source: str, table: str) -> bool:
 
 
 class Replacing(NamedTuple):
-    """What the content of a target is replaced by, and what is replaced.
-
-    Attributes:
-        old: the target's table as it is; None if there is none, and `version` is -1.
-        retention: properties of the lake's configuration, which override those of both tables.
-        told: comments that the target had from its source.
+    """`old`: None if there is no table, and `version` is -1; `retention`: properties of the lake's
+    configuration, which override both tables'; `told`: comments that the target had from its
+    source.
     """
 
     path: Path
@@ -144,7 +139,6 @@ class Replacing(NamedTuple):
         return self.old is not None and content.keeps_anything
 
     def metadata(self) -> dict[str, Any]:
-        """Of the target after the commit, if the side table's files are adopted."""
         return replaced_metadata(
             self.side.state.metadata,
             None if self.old is None else self.old.metadata,
@@ -165,9 +159,8 @@ def replacing(
     cut: Cut | None,
     properties: Mapping[str, str],
 ) -> Replacing | None:
-    """None if the batch has replaced what the target holds. A new table gets `properties`. `cut`:
-    the lake's last. Needs no JVM. Raises StagingError: the side table is not as recorded;
-    LakeStateError: a table that is not this source's lies in the target's place, or a log does not
+    """None if the batch has replaced it; needs no JVM. `cut`: the lake's last. Raises StagingError:
+    the side table is not as recorded; LakeStateError: the place is another's, or a log does not
     reach back.
     """
     assert target.content is not None
@@ -186,9 +179,8 @@ def replacing(
 
 
 def adopt(what: Replacing, *, note: str, check_lock: Callable[[], None]) -> bool:
-    """Replace by a commit of ours; `note` is its user metadata. `check_lock` raises if the source
-    is no longer locked (K16), and is called before the commit. False, with nothing done, if Spark
-    must do it. Raises VersionTakenError: another writer's commit came first.
+    """Replace by a commit of ours. `check_lock` is called before the commit (K16). False, with
+    nothing done, if Spark must do it. VersionTakenError: another commit came first.
     """
     path, target, side, old = what.path, what.target, what.side, what.old
     metadata = what.metadata()
@@ -279,9 +271,7 @@ def _map_columns(session: SparkSession, path: Path) -> None:
 
 
 def _end_clustering(path: Path, check_lock: Callable[[], None]) -> None:
-    """Spark replaces no table that ever had clusters by one with partitions, and has no statement
-    that takes the feature away: a commit of ours does, and changes no row.
-    """
+    """Spark has no statement for it, and replaces no such table by one with partitions."""
     there = read_table_log(path)
     if there is None:
         return
@@ -325,9 +315,7 @@ def _layout_sql(state: TableState) -> str:
 def _why_not_adopted(
     what: Replacing, metadata: Mapping[str, Any], protocol: Mapping[str, Any]
 ) -> str:
-    """Is "" if the side table's files can be the target's as they are; `metadata` and `protocol`
-    are the target's after the commit.
-    """
+    """ "" if the side table's files can be the target's; by what this is after the commit."""
     side = what.side
     if what.keeps_anything:
         return "rows or values of the old table are kept"
@@ -339,7 +327,8 @@ def _why_not_adopted(
     )
     if refusal:
         return refusal
-    if any(not _is_relative(file) for file in files):
+    vectors = (file.get("deletionVector") for file in files)
+    if any(is_elsewhere(file["path"]) for file in files) or not all(map(is_readable, vectors)):
         return "files of the side table are outside its folder"
     if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in files):
         return "the store's library may write these names differently than Spark"
@@ -348,17 +337,8 @@ def _why_not_adopted(
     return ""
 
 
-def _is_relative(file: dict[str, Any]) -> bool:
-    vector = file.get("deletionVector") or {}
-    return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get(
-        "storageType", "i"
-    ) in ("u", "i")
-
-
 class SideTable:
-    """A version of a side table, read from its log. Raises StagingError: it does not exist, or is
-    not as recorded.
-    """
+    """A version, read from its log. StagingError: it does not exist, or is not as recorded."""
 
     def __init__(self, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
         """`app_ids` are those that the table may have by now; the version is the content's own."""
@@ -384,9 +364,7 @@ class SideTable:
         return is_object(self.path)
 
     def share(self, folder: Path) -> None:
-        """Give each file its name in the folder of a table as well, durably. Raises
-        StagingError: a file is missing or has another size.
-        """
+        """By a name in another table's folder. StagingError: a file is missing, or differs."""
         storage = storage_of(folder)
 
         def give(file: str) -> set[Path]:

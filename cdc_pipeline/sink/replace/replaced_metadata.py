@@ -47,9 +47,7 @@ def replaced_metadata(
     extra: Mapping[str, str],
     told: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The metadata of a target after the commit; the properties `extra` override those of both
-    tables; `told` are comments that the old table had from its source ("": its own).
-    """
+    """`extra` properties override both tables'; `told`: comments from its source ("": its own)."""
     schema = json.loads(side["schemaString"])
     kept = {} if old is None else old.get("configuration", {})
     configuration = {
@@ -111,9 +109,7 @@ def _ids(schema: dict[str, Any]) -> list[int]:
 
 
 def _map_columns(schema: dict[str, Any], highest: int, *, are_named: bool) -> int:
-    """Give ids and physical names to columns that lack them: their own names if files use those
-    (`are_named`), else new ones. Return the highest id.
-    """
+    """`are_named`: files use their own names, else they get new ones. Returns the highest id."""
     for field in _fields(schema):
         if _ID not in field.get("metadata", {}):
             highest += 1
@@ -131,7 +127,6 @@ def _keep_comments(schema: dict[str, Any], old: Mapping[str, str]) -> None:
 
 
 def comments_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Of columns."""
     fields = json.loads(metadata["schemaString"])["fields"]
     comments = ((field["name"], field.get("metadata", {}).get(_COMMENT)) for field in fields)
     return {name: comment for name, comment in comments if comment is not None}

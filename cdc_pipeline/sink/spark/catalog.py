@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
-    """The database and name of a target, of characters that the catalog accepts."""
     schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
@@ -71,7 +70,6 @@ def register_all(
 
 
 def check_answers(session: SparkSession) -> None:
-    """Raises what Spark raises if the catalog does not answer."""
     session.sql("SHOW DATABASES").collect()
 
 

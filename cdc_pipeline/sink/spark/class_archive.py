@@ -5,9 +5,8 @@ Rules:
 - It saves a third of what a session's start and its first merge cost (11 instead of 17
   CPU-seconds). Nothing depends on it: without one, or with one that does not fit, Java reads the
   jars as usual.
-- Java itself refuses an archive of another version, of other jars or of jars that have changed; our
-  file name already distinguishes them, so that two installations on a machine do not replace each
-  other's.
+- Java itself refuses an archive of other jars or versions; our file name distinguishes them, so
+  that two installations on a machine do not replace each other's.
 - Only classes of the class path can be archived: on a local master it holds Delta's jars, before
   Spark's (they have no class in common: see `jars`).
 

@@ -33,9 +33,7 @@ _CONNECT_S: Final = 10.0
 
 
 def check_master(master: str) -> None:
-    """Connect to a master of a standalone cluster; look for YARN's settings; pass other kinds.
-    Raises RuntimeSetupError: no master answers, or YARN's settings are not named.
-    """
+    """RuntimeSetupError: no master answers, or YARN's settings are not named."""
     if master == "yarn" and not any(os.environ.get(name) for name in _HADOOP_VARIABLES):
         raise RuntimeSetupError(
             "YARN cannot be found",
@@ -65,9 +63,7 @@ def check_master(master: str) -> None:
 
 
 def check_executors(session: Any, *, is_patient: bool = True) -> None:
-    """Wait for an executor. Raises RuntimeSetupError: none came, and the master has no worker that
-    is large enough; or none came, if not `is_patient`.
-    """
+    """RuntimeSetupError: none came, and no worker is large enough, or not `is_patient`."""
     master = session.conf.get("spark.master", "local")
     if master.startswith("local"):
         return

@@ -87,9 +87,7 @@ _NEXT_STEP: Final = (
 
 
 def jar_paths(jar_set: str = DELTA) -> list[Path]:
-    """The jars of a set in the cache, fetched if they are absent or have changed. Raises
-    RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
-    """
+    """Fetched if they are absent or have changed. RuntimeSetupError: another is served, or none."""
     jars = _checked(jar_set, full=False)
     return fetch_jars(jar_set) if jars is None else jars
 

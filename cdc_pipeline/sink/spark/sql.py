@@ -39,7 +39,6 @@ def table_at(path: Path) -> str:
 
 
 def seq_literal(seq: int) -> str:
-    """As a literal of the type of `seq` (K1)."""
     return f"CAST('{int(seq)}' AS decimal(38,0))"
 
 

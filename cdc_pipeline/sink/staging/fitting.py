@@ -28,9 +28,7 @@ _WIDE: Final = re.compile(r"smallint|int|bigint|double|timestamp_ntz|decimal\(.*
 def fitted(
     rows: DecodedRows, columns: tuple[TargetColumn, ...], names: tuple[tuple[str, str], ...]
 ) -> DecodedRows:
-    """The rows under the target's names, cast to its wider types; `names` maps source to target
-    columns. Raises StagingError: a target's type does not hold the source's values.
-    """
+    """`names`: source to target. StagingError: a target's type does not hold the values."""
     target = {column.name: column.delta_type for column in columns}
     renamed = dict(names)
     new_names = [renamed.get(name, name) for name in rows.schema.column_names]

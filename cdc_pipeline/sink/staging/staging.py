@@ -65,8 +65,6 @@ DATA_FILES: Final = ".data.parquet"  # how names of staged files end that are da
 
 
 class _DataFile(DataFileWriter):
-    """A staged file that may become a data file."""
-
     def __init__(self, path: Path, layout: DataLayout) -> None:
         self._hashed = HashingFile(path)
         super().__init__(self._hashed, layout)
@@ -78,8 +76,6 @@ class _DataFile(DataFileWriter):
 
 @dataclass
 class StagedPart:
-    """Files and counts of a target, of the batch or of the open transaction."""
-
     closed: list[StagedFile] = field(default_factory=list)
     writer: StagedFileWriter | _DataFile | None = None
     inserted: int = 0
@@ -122,8 +118,6 @@ class StagedPart:
 
 @dataclass
 class StagedTarget:
-    """The change of a target's table, its rows, and those of the open transaction."""
-
     target: Target
     create: bool = False
     changed: bool = False
@@ -145,9 +139,7 @@ class StagedBatch:
     def __init__(
         self, number: int, *, paths: LakePaths, check_lock: Callable[[], None], part: str = ""
     ) -> None:
-        """`check_lock` raises if the source is no longer locked (K16); `part` names a folder in
-        the batch's own, if several processes stage parts of it.
-        """
+        """`part`: a folder in the batch's own, if several processes stage parts of it."""
         self.number = number
         self._paths = paths
         self._check_lock = check_lock
@@ -189,9 +181,8 @@ class StagedBatch:
     # -- filling it --------------------------------------------------------------------------------
 
     def create(self, target: Target) -> None:
-        """Rows that the batch has of another table of that name are gone with it: a CREATE OR
-        REPLACE TABLE ... SELECT that has row events is part of a transaction, and so of a batch
-        with others.
+        """Rows of another table of that name are gone with it: a CREATE OR REPLACE TABLE ... SELECT
+        that has row events is part of a batch with others.
         """
         there = self._targets.get(target.name)
         if there is not None and there.target.state.app_id != target.state.app_id:
@@ -202,9 +193,7 @@ class StagedBatch:
     def change(
         self, target: Target, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]
     ) -> None:
-        """Let a DDL change the target, or its record; `target.spec` is as it is after that.
-        Raises StagingError: the batch has rows of this target, or another change of it.
-        """
+        """`target.spec` is as it is after. StagingError: the batch has rows of it."""
         there = self._targets.get(target.name)
         if there is not None and (
             there.part.staged_rows or there.open is not None or there.changed
@@ -224,9 +213,8 @@ class StagedBatch:
         before: tuple[TargetColumn, ...] = (),
         steps: tuple[Step, ...] = (),
     ) -> None:
-        """Let the batch replace all that the target holds by the rows of a side table, or of
-        another target; see `replacement`. `steps` then change these rows, which have the columns
-        `before`. Raises StagingError: the batch does something else to this target.
+        """By a side table's rows, or another target's, see `replacement`; `steps` change these,
+        which have the columns `before`. StagingError: the batch does something else to this target.
         """
         if target.name in self._targets:
             raise StagingError(
@@ -237,13 +225,10 @@ class StagedBatch:
         )
 
     def restore(self, target: Target, version: int) -> None:
-        """Restore the rows of an earlier version, and do nothing else to the target."""
         self._targets[target.name] = StagedTarget(target, changed=True, restores=version)
 
     def erase(self, target: Target, keys: pa.Table, *, rows: int) -> None:
-        """Erase the rows of these keys, texts by column, and do nothing else to the target;
-        `rows`: how many there are.
-        """
+        """Of texts by column, and nothing else to the target; `rows`: how many there are."""
         staged = StagedTarget(target, changed=True, erases=True)
         staged.part.writer = StagedFileWriter(
             self._new_file(".parquet"), keys.schema, key_columns=[]
@@ -253,9 +238,7 @@ class StagedBatch:
         self._targets[target.name] = staged
 
     def add_staged(self, rows: StagedRows, target: Target) -> None:
-        """Rows in the staged layout, shaped, `_cdc_rescued` last if the target has it. Raises
-        SinkError: the lake's file system is full.
-        """
+        """In the staged layout, shaped, `_cdc_rescued` last. SinkError: the disk is full."""
         staged = self._staged(target)
         self._write(staged, staged.part, rows)
         staged.part.count(rows)
@@ -271,11 +254,10 @@ class StagedBatch:
         transactions: pa.Array | None = None,
         layout: DataLayout | None = None,
     ) -> None:
-        """Stage n changes; `open_transaction` if their transaction's end is not known yet. For a
-        changelog `transactions`, strings (n,), names the transaction of each. `layout`: of the
-        data files that the rows, all of them inserts, are to become. Raises StagingError:
-        the rows do not fit the target (see `expand.expand`), or whole transactions come while one
-        is open; SinkError: the lake's file system is full.
+        """Stage n changes; `open_transaction` if their transaction's end is not known yet.
+        `transactions`: of each, for a changelog; `layout`: of the data files that the rows,
+        inserts, are to become. Raises StagingError: as `expand`, or whole transactions come while
+        one is open; SinkError: the disk is full.
         """
         if not len(rows):
             return
@@ -321,9 +303,7 @@ class StagedBatch:
         part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """Remove the rows of the open transaction whose event ordinals are in `undone` (see
-        `Savepoints.undone`). Raises SinkError: the lake's file system is full.
-        """
+        """Rows of the open transaction with these event ordinals (`Savepoints.undone`)."""
         for target in self._targets.values():
             if target.open is None or not len(undone):
                 continue
@@ -332,7 +312,6 @@ class StagedBatch:
                 self._undo(target, target.open, at, undone)
 
     def close_open(self) -> None:
-        """It was committed at the source."""
         for target in self._targets.values():
             if target.open is not None:
                 self._close(target.open)
@@ -352,11 +331,9 @@ class StagedBatch:
 
     def record(self, head: BatchRecord, *, is_part: bool = False) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on it will be
-        finished. `head` is without targets and files. If it `is_part` the record is only
-        returned: the process that joins the parts passes the joined one to `put`.
-
-        Raises StagingError: a transaction is still open; LakeStateError: there is a record of
-        this number already.
+        finished. If it `is_part` the record is only returned: who joins the parts passes the joined
+        one to `put`. Raises StagingError: a transaction is still open; LakeStateError: there is
+        such a record.
         """
         numbers = {head.batch_number, head.cursor_after.batch_number}
         if self.has_open or self._recorded or numbers != {self.number}:
@@ -519,7 +496,6 @@ def _discard(part: StagedPart, lake: Path) -> None:
 
 
 def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
-    """Subtract the rescued values of undone rows from the counts."""
     if rescued in gone.column_names:
         arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
         rows, values = undone_counts(gone.filter(arriving).column(rescued))

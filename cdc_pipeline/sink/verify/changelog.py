@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -28,7 +29,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake.records import ColumnDefault
 from cdc_pipeline.sink.modes.mode_columns import (
     ABSENT_COLUMN,
     BEFORE_ABSENT_COLUMN,
@@ -38,9 +40,9 @@ from cdc_pipeline.sink.modes.mode_columns import (
 )
 from cdc_pipeline.sink.read.row_numbers import Numbers, number_rows
 from cdc_pipeline.sink.read.spilled import Partitions, Spill, StoredRows, partition_count
-from cdc_pipeline.sink.verify.constants import constant_of
 from cdc_pipeline.sink.verify.side_columns import (
     NAMES_TYPE,
+    arrow_of,
     column_of,
     hashed,
     merged,
@@ -50,9 +52,14 @@ from cdc_pipeline.sink.verify.side_columns import (
 )
 from cdc_pipeline.sink.verify.sides import ComparisonSides
 from cdc_pipeline.sink.verify.tables import VersionRows
+from cdc_pipeline.text.spark_sql import text_of_literal
 
 # What a row in memory takes of a compressed file's, about.
 _EXPANSION: Final = 4
+_CONSTANT: Final = re.compile(
+    r"(CAST\()?(?P<prefix>DATE|TIMESTAMP|TIMESTAMP_NTZ|X|)(?P<literal>'[^']*')(?(1) AS (.+)\))"
+)
+_TYPES: Final = {"DATE": "date", "TIMESTAMP": "timestamp", "TIMESTAMP_NTZ": "timestamp_ntz"}
 
 
 class IncompleteChangelogError(CdcError):
@@ -69,9 +76,7 @@ class _Part:
 
 
 def rows_left(sides: ComparisonSides, changes: VersionRows, spill: Spill) -> StoredRows:
-    """Of a table with the columns of a changelog, as a side has them. Raises
-    IncompleteChangelogError: images lack columns that are needed.
-    """
+    """As a side has them. IncompleteChangelogError: images lack columns that are needed."""
     return _RowsLeft(sides, changes, spill).stored()
 
 
@@ -105,7 +110,7 @@ class _RowsLeft:
         self._positions = sorted({*sides.positions, *keys})
         positions = {sides.name_of(at): at for at in self._positions}
         self._defaults = [
-            (f"c{positions[default.column]}", int(default.seq), constant_of(default))
+            (f"c{positions[default.column]}", int(default.seq), _constant_of(default))
             for default in sides.column_defaults
             if default.column in positions
         ]
@@ -304,6 +309,32 @@ def _renamed(
     offsets = np.concatenate([[0], np.cumsum(np.bincount(rows[origin], minlength=len(lists)))])
     taken = pa.concat_arrays([values, *after]).take(pa.array(places))
     return pa.ListArray.from_arrays(offsets.astype(np.int32), taken, mask=pc.is_null(lists))
+
+
+def _constant_of(default: ColumnDefault) -> pa.Scalar:
+    """The default of a column, which a cut has as Spark SQL."""
+    try:
+        return constant(default.value).cast(arrow_of(default.delta_type))
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise LakeStateError(
+            "a cut has the default of a column in an unknown form",
+            expected="a constant of Spark SQL",
+            got=f"{type(error).__name__} of column {default.column}",
+            next_step="take a new snapshot of the table, which starts its changes again",
+        ) from None
+
+
+def constant(sql: str) -> pa.Scalar:
+    """As `schema/evolution/backfill.py` writes it. Raises ValueError, KeyError, ArrowException."""
+    if sql in ("true", "false", "NULL"):
+        return pa.scalar(None if sql == "NULL" else sql == "true")
+    form = _CONSTANT.fullmatch(sql)
+    if form is None:
+        raise ValueError(sql)
+    text = text_of_literal(form["literal"])
+    if form["prefix"] == "X":
+        return pa.scalar(bytes.fromhex(text))
+    return pa.scalar(text).cast(arrow_of(form[4] or _TYPES.get(form["prefix"], "string")))
 
 
 def _incomplete(sides: ComparisonSides, what: str) -> IncompleteChangelogError:

@@ -36,16 +36,10 @@ DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplic
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """The result of a comparison.
-
-    Attributes:
-        sides: that were compared.
-        keys: those in `counts`: ``_kind``, ``_columns`` (names of the columns that differ),
-            ``_more`` (rows of the source less those of the lake), ``_lake_seq``, and ``c0 ...`` the
-            row of the source, or of the lake if the source has none.
-        buckets, buckets_differing: parts by hash of the key.
-        counts: keys of each kind.
-        stale: rows of the lake with a key of `unread`: they were not compared.
+    """`keys`: those in `counts`: ``_kind``, ``_columns`` (that differ), ``_more`` (rows of the
+    source less those of the lake), ``_lake_seq``, and ``c0 ...`` the row of the source, or of the
+    lake if the source has none; `buckets`: parts by hash of the key; `stale`: rows of the lake with
+    a key of `unread`: they were not compared.
     """
 
     sides: ComparisonSides
@@ -75,17 +69,12 @@ def compare(
     spill: Spill,
     keys: Mapping[KeyUse, StoredRows] = MappingProxyType({}),
 ) -> ComparisonResult:
-    """Compare, and store what differs and what is left out.
+    """Compare, and store what differs and what is left out. `start`: None if Spark may not start;
+    `stored`: rows of the source; `keys` (``k0 ...``): that changed meanwhile; of `unread` rows; and
+    the `wanted` ones, if only these are compared.
 
-    Args:
-        start: Spark, for expressions of its SQL; None if it may not start.
-        stored: rows of the source.
-        keys: keys (``k0 ...``) that changed while the source was read; of `unread` rows of the
-            source, which cannot be compared; and the `wanted` ones, if only these are compared.
-
-    Raises LakeStateError: files of the table are gone or damaged, or its columns others than were
-    written; IncompleteChangelogError: images of a changelog without a key lack columns;
-    SparkNeededError: Spark may not start; MergeError: it failed.
+    Raises LakeStateError: files are gone or damaged, or columns others than were written;
+    IncompleteChangelogError: images lack columns; SparkNeededError; MergeError.
     """
     try:
         source = (
@@ -150,7 +139,6 @@ def _listed_keys(
 
 
 def keys_found(spill: Spill, found: ComparisonResult, kinds: Collection[Kind]) -> StoredRows:
-    """The keys of some kinds (``k0 ...``)."""
     sides = found.sides
     keys, columns = StoredRows(spill), [f"c{at}" for at in sides.key_positions]
     for part in found.of_kinds(kinds):
@@ -165,9 +153,7 @@ def read_differences(
     limit: int,
     columns: Sequence[int] | None = None,
 ) -> pa.Table:
-    """At most `limit` keys of some kinds: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
-    ``c0 ...`` at `columns` (all compared ones by default).
-    """
+    """At most `limit` keys, as `ComparisonResult` has them, by default with all columns."""
     sides = found.sides
     listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
     parts: list[pa.Table] = []

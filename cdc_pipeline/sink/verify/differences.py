@@ -39,9 +39,7 @@ def mark_keys(
 
 
 def differences(sides: ComparisonSides, rows: pa.Table) -> pa.Table:
-    """The keys that differ, and those that changed, as `ComparisonResult.folder` has them. Of each
-    key that there is, `rows` has every row of both sides.
-    """
+    """And those that changed, as `ComparisonResult.keys`. Of each key, `rows` has every row."""
     rows = rows.take(pc.array_sort_indices(rows.column("_seq"), null_placement="at_start"))
     in_source = rows.column("_in_source").to_numpy()
     weights = rows.column("_weight").to_numpy()

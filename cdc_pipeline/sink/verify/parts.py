@@ -116,9 +116,8 @@ def _shaped(
 def lake_parts(
     sides: ComparisonSides, version: VersionedTable, spill: Spill, keys: Sequence[pa.Table] = ()
 ) -> Parts:
-    """Of a version of the table, the rows that represent rows of the source; of these only those
-    with the first column of `keys` (``c0 ...``), if there are any. Raises as `VersionedTable.rows`,
-    and LakeStateError: columns are not as they were written.
+    """The rows that represent rows of the source; only those with the first column of `keys` (``c0
+    ...``), if there are any. LakeStateError: columns are not as written.
     """
     spec = sides.target.spec
     mode = MODES[spec.mode]

@@ -86,7 +86,6 @@ def identities(
 
 
 def hashed(rows: pa.Table, positions: Sequence[int]) -> Hashes:
-    """Both hashes of the values at these positions (n, 2)."""
     return RowHasher(len(rows)).take(rows.column(f"c{at}") for at in positions)
 
 

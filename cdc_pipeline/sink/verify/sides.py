@@ -19,21 +19,13 @@ from cdc_pipeline.sink.verify.tables import VersionedTable
 
 @dataclass(frozen=True)
 class ComparisonSides:
-    """What is compared.
-
-    Attributes:
-        target: as its staged rows are read: with `_cdc_rescued` among its columns, if it has one.
-        columns: names of the target's columns that the source has.
-        key: names among them that identify a row; () for all of them, with multiplicity.
-        source: an earlier version of the Delta table that takes the source's place.
-        shard: column and value of the rows of the lake that belong to this source table; None for
-            all.
-        column_defaults: for a changelog, the values at the source of rows older than a column.
-        layouts: for a changelog, what earlier rows were written with, oldest first.
-        source_table: the compared table, by which `layouts` names keys.
-        after_seq: rows of the lake with a later seq changed while the source was read.
-        sampled: the source's rows are some of the table's: rows of the lake count only if they have
-            these keys.
+    """`target`: with `_cdc_rescued` among its columns, if it has one; `columns`: that the source
+    has; `key`: () for all of them, with multiplicity; `shard`: column and value of the lake's rows
+    of this source table; `source`: an earlier version of the Delta table that takes the source's
+    place; for a changelog, `column_defaults`: the values at the source of rows older than a column,
+    and `layouts`: what earlier rows were written with, oldest first, which name keys by
+    `source_table`; `after_seq`: rows with a later seq changed meanwhile; `sampled`: the lake's rows
+    count only with keys of the source's.
     """
 
     target: RecordedTarget
@@ -50,7 +42,6 @@ class ComparisonSides:
 
     @property
     def is_sum(self) -> bool:
-        """Whether the lake's side is a sum of changes: its rows have weights."""
         return MODES[self.target.spec.mode].rows_are_changes and not self.key
 
     @property

@@ -27,17 +27,12 @@ _SMALL_BATCH_ROWS: Final = 2048  # a dictionary's few bytes can stand for many
 
 
 class VersionedTable(NamedTuple):
-    """A version of a target's table."""
-
     table: str
     path: Path
     version: int
 
     def rows(self, columns: Collection[str], values: Values | None = None) -> VersionRows:
-        """The columns of these names that there are; `values`: only the rows that have one of them
-        in this column. Raises LakeStateError: the log is gone or damaged; SparkNeededError: only
-        Spark reads the table.
-        """
+        """`values`: only rows that have one of them. LakeStateError, SparkNeededError."""
         state = readable_state(self.path, self.version)
         opened = open_rows(self.path, state, columns=columns, filters=values_within(values))
         return VersionRows(self.table, opened, values, *opened.known_size())

@@ -31,7 +31,6 @@ def count_strays(table: VersionedTable, shard_column: str, values: Collection[st
 
 
 def duplicate_keys(table: VersionedTable, mode: Mode, key: Sequence[str], spill: Spill) -> int:
-    """Keys in more than one row that represents a row of the source; 0 for a changelog."""
     spec, duplicates = MODES[mode], 0
     if spec.rows_are_changes:
         return 0
@@ -42,9 +41,8 @@ def duplicate_keys(table: VersionedTable, mode: Mode, key: Sequence[str], spill:
 
 
 def history_intervals(table: VersionedTable, key: Sequence[str], spill: Spill) -> dict[str, int]:
-    """Counts: versions, keys, overlaps (versions that end after the next begins, or before they
-    begin), not_ended (current versions that another follows), gaps (versions that end before the
-    next begins).
+    """`overlaps`: versions that end after the next begins, or before they begin; `not_ended`:
+    current ones that another follows; `gaps`: that end before the next begins.
     """
     counts = Counter[str]()
     for part in _by_key(table.rows([*key, START_COLUMN, END_COLUMN]), key, spill):
@@ -53,9 +51,7 @@ def history_intervals(table: VersionedTable, key: Sequence[str], spill: Spill) -
 
 
 def _by_key(rows: VersionRows, key: Sequence[str], spill: Spill) -> Iterator[pa.Table]:
-    """All rows, those of a key in one part, with two hashes of it in its place: no two keys have
-    the same two.
-    """
+    """Those of a key in one part, with two hashes in its place: no two keys have the same two."""
     divided = Partitions(spill, partition_count(rows.rows or 0, rows.size_bytes))
     for part in chain([rows.schema.empty_table()], rows.batches()):
         hashed = _hashed(part, key)

@@ -15,7 +15,7 @@ from cdc_pipeline.schema.ddl.ddl import parse_statement
 from cdc_pipeline.schema.ddl.tokens import SqlModes, Uncertain
 from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
-from cdc_pipeline.sink.verify.constants import constant
+from cdc_pipeline.sink.verify.changelog import constant
 from tests.servers import Server
 
 MODES = SqlModes(ansi_quotes=False, explicit_defaults_for_timestamp=True, time_zone="+00:00")

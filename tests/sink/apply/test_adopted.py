@@ -51,7 +51,7 @@ def recorded(
     for at, (changes, is_data) in enumerate(parts, 1):
         layout: DataLayout | None = None
         if is_data:
-            layout = sink.data_layout(schema.full_name, target.spec)
+            layout = sink.tables.data_layout(schema.full_name, target.spec)
             assert layout is not None
         batch.add(decoded(schema, changes, first_place=100 * at), target, layout=layout)
     return batch.record(head_of(2, kind="snapshot"))
@@ -108,7 +108,7 @@ def test_f156_rows_that_do_not_fit_their_data_files_are_an_error_of_the_table(
     sink = open_sink("lake")
     sink.finish(record_batch(sink, 1, (ORDERS, [insert(id=0, total=0)], 10)))
     target = target_of(ORDERS)
-    layout = sink.data_layout("shop.orders", target.spec)
+    layout = sink.tables.data_layout("shop.orders", target.spec)
     assert layout is not None
     narrow = replace(layout, schema=layout.schema.set(1, pa.field("total", pa.int8())))
     rows = decoded(ORDERS, [insert(id=1, total=300)], first_place=100)
@@ -187,7 +187,7 @@ def test_k2_k12_a_batch_that_is_tried_again_finds_the_names_that_it_gave(
 def test_k2_k12_spark_gets_staged_rows(open_sink: Callable[..., DeltaSink]) -> None:
     sink = open_sink("spark")
     record = of_orders(sink, (NEW, True))
-    sink._tables._config = sink._tables._config.model_copy(update={"engine": "spark"})  # type: ignore[attr-defined]
+    sink.tables._config = sink.tables._config.model_copy(update={"engine": "spark"})  # type: ignore[attr-defined]
     sink.finish(record)
     assert not is_adopted(sink, ORDERS)
     assert ids(sink) == [-1, *range(5)]

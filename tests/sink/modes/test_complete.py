@@ -22,6 +22,7 @@ from cdc_pipeline.sink.modes.mode_columns import (
     END_COLUMN,
     START_COLUMN,
     TRANSACTION_COLUMN,
+    live_rows_sql,
     own_columns,
 )
 from cdc_pipeline.sink.modes.registry import SINK_MODES
@@ -91,8 +92,7 @@ def test_the_columns_of_a_mode_fit_its_facts(mode: Mode) -> None:
 @pytest.mark.parametrize("mode", NAMES)
 def test_what_the_sink_does_fits_the_facts(mode: Mode) -> None:
     spec, sink_mode, own = MODES[mode], SINK_MODES[mode], own_types(mode)
-    assert (sink_mode.live_rows is None) == spec.rows_are_changes
-    assert bool(sink_mode.live_rows) == (spec.marks_deleted_rows or spec.keeps_versions)
+    assert bool(live_rows_sql(spec)) == (spec.marks_deleted_rows or spec.keeps_versions)
     assert (END_COLUMN in own) == spec.keeps_versions
     assert (sink_mode.staged_images == "cb") == spec.rows_are_changes
     target = RecordedTarget(

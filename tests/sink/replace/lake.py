@@ -89,7 +89,7 @@ def replaced(lakes: Lakes, target: Target) -> Replacement:
     cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
     assert side_cut is not None
     seq, ts_us = seq_of(SNAPSHOT_PLACE), SNAPSHOT_PLACE * 1_000_000
-    content = lakes.side.content_of(
+    content = lakes.side.tables.content_of(
         side_cut, target.name, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us
     )
     if cut is None or target.name not in cut.tables:

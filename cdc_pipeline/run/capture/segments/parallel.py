@@ -3,18 +3,16 @@
     survey the journals | pieces: stretches, and what is read in sequence | waves of a stretch ->
     one batch each
 
-A task runs the stages of this process over its own segment, from its own file: framing, checksums,
-transactions, decoding, masks, shapes, staging. The driver plans, joins the staged files to a
-record, and publishes; it reads no row.
+A task runs the stages of this process over its own segment, from its own file (`segment.py`). The
+driver plans, joins the staged files to a record, and publishes; it reads no row.
 
 Rules:
 - The result equals that of sequential reading, seq by seq (K1). A wave's tasks begin at one cut,
   stage what sequential reading would stage, and are recorded as one batch that acts like any other
   (K2). Nothing of the record refers to the archive: the batch can be finished when its journals
   have been removed or replaced.
-- Whatever cannot be decoded apart is read in sequence, by this process, and the report says why.
-  Only speed depends on that choice: if a task refuses, its stretch is read in sequence, which
-  reports what is wrong, if anything is.
+- Whatever cannot be decoded apart, and a stretch of which a task refuses, is read in sequence, by
+  this process, and the report says why.
 - Secrets never leave this process: tasks get neither the account of the source nor the salts of
   hashed columns (K14).
 - The schema history is written before the record, with what the tasks learned from table maps, in
@@ -79,7 +77,7 @@ def read_in_parallel(
         return replace(state, parallel=ParallelReport(one_after_the_other=(TOO_LITTLE,)))
     archived = source.archived(run.start, run.end)
     why, wanted = _why_not(config, run, archived, source.identity.flavor), config.batch.decode
-    lack = why or context.sink.executor_refusal()
+    lack = why or context.sink.tables.executor_refusal()
     if lack or archived is None:
         text = f"{lack}; all rows are decoded in the driver (batch.decode: {wanted})"
         # With `auto` it is the configuration's own choice, unless the executors are at fault.
@@ -158,7 +156,7 @@ class _Reading:
         self, segments: Iterable[Segment], work: Callable[[Segment], _Result], result: type[_Result]
     ) -> list[_Result]:
         tasks = [segment.model_dump_json() for segment in segments]
-        texts = self._context.sink.run_tasks(tasks, partial(task_of, work=work))
+        texts = self._context.sink.tables.run_tasks(tasks, partial(task_of, work=work))
         return [result.model_validate_json(text) for text in texts]
 
     def _surveys(self, state: RunState) -> list[JournalSurvey]:
