@@ -17,6 +17,4 @@ from pathlib import Path
 from typing import Final
 
 SHOP_DIRECTORY: Final = Path(__file__).parent / "shop"
-"""Folder of the recorded shop."""
-SOURCE: Final = "shop"
-"""Name of the demo's pipeline."""
+SOURCE: Final = "shop"  # of the demo's pipeline

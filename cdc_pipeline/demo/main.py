@@ -29,8 +29,8 @@ from cdc_pipeline.sink.read.rows import open_rows, reader_of
 
 _log = logging.getLogger(__name__)
 
+# Of the demo's source, once, up to a bound.
 Capture = Callable[[Bound | None, RunObserver], CaptureReport]
-"""Captures the demo's source once, up to a bound, and tells an observer its progress."""
 
 
 class TableCheck(FrozenModel):
@@ -41,12 +41,8 @@ class TableCheck(FrozenModel):
 
 
 class DemoReport(FrozenModel):
-    """What the demo did.
-
-    Attributes:
-        runs: in order: two the first time, then one that finds nothing.
-        checks: every table against the expected rows; () if this cut was compared before.
-        verified: whether the tables of the present cut are known to be equal.
+    """`runs`: two the first time, then one that finds nothing; `checks`: () if this cut was
+    compared before; `verified`: the tables of the present cut are known to be equal.
     """
 
     runs: tuple[CaptureReport, ...]
@@ -64,17 +60,7 @@ def run(
     next_step: str,
     observer_of: Callable[[str], RunObserver],
 ) -> DemoReport:
-    """Run the demo's pipeline, as a project does, and compare its tables.
-
-    Args:
-        config: the pipeline of the recorded shop.
-        capture: captures it once, up to a bound.
-        next_step: what a user can look at afterwards.
-        observer_of: makes an observer for each run, given the run's title.
-
-    Raises:
-        CdcError: a run failed, or a table differs from the server's SELECT.
-    """
+    """Run the pipeline, as a project does, and compare; raises CdcError, too, if tables differ."""
     recording = json.loads((SHOP_DIRECTORY / "recording.json").read_text(encoding="utf-8"))
     reports = [
         capture(bound, observer_of(title))
@@ -117,7 +103,6 @@ def _marker(config: PipelineConfig) -> Path:
 
 
 def _checks(config: PipelineConfig, now: SourceStatus) -> list[TableCheck]:
-    """Compare all tables, unless the tables of this cut were compared before."""
     versions = {name: table.delta_version for name, table in now.tables.items()}
     marker = _marker(config)
     if marker.exists() and json.loads(marker.read_text(encoding="utf-8")) == versions:

@@ -32,7 +32,6 @@ def read_expected(file: Path) -> tuple[dict[str, Any], pa.Table]:
 
 
 def differences(actual: pa.Table, header: dict[str, Any], expected: pa.Table) -> tuple[str, ...]:
-    """In words, a few."""
     if actual.num_rows != expected.num_rows:
         return (f"{actual.num_rows} rows instead of {expected.num_rows}",)
     types = {column["name"]: column["type"].lower() for column in header["columns"]}
@@ -53,7 +52,6 @@ def differences(actual: pa.Table, header: dict[str, Any], expected: pa.Table) ->
 
 
 def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArray:
-    """A lake column as the text that the server's SELECT prints for this type."""
     kind = re.split(r"[( ]", column_type, maxsplit=1)[0]
     if pa.types.is_boolean(values.type):
         return pc.cast(pc.cast(values, pa.int8()), pa.string())

@@ -33,13 +33,10 @@ _SAME: Final = frozenset({("datetime", "timestamp_ntz"), ("text", "string"), ("y
 
 
 class DiscoveredTable(FrozenModel):
-    """One table, view or sequence of a server.
-
-    `kind`: as the catalog names it, such as ``BASE TABLE`` or ``VIEW``; `rows_estimated`,
-    `bytes_estimated`: by the catalog, -1 unknown; `key`: the columns that identify its rows, in
-    the order of the table; `notable`: columns whose type in the lake differs from the source's,
-    as ``name: type -> type``, or is not known; `verdict`: ``refused`` if a run would suspend the
-    table or stop; `how`: the targets with mode and key, or why not, in words.
+    """`kind`: as the catalog names it, such as ``BASE TABLE``; `rows_estimated`, `bytes_estimated`:
+    -1 unknown; `key`: in the order of the table; `notable`: columns whose type in the lake differs
+    from the source's, as ``name: type -> type``, or is not known; `verdict`: ``refused`` if a run
+    would suspend the table or stop; `how`: the targets with mode and key, or why not, in words.
     """
 
     table: str
@@ -54,8 +51,6 @@ class DiscoveredTable(FrozenModel):
 
 
 class Discovery(FrozenModel):
-    """By name; of what the account can see."""
-
     source: str
     server: str
     account: str

@@ -26,10 +26,8 @@ _WHAT: Final[dict[BatchKind, str]] = {
 
 
 class PastBatch(FrozenModel):
-    """One published batch. `kind`: as cuts name it, `what` the same in words; `start`, `end`:
-    what it covers of the log, as ``JOURNAL:OFFSET``; `transactions`: with changes of captured
-    tables; `changed`: row changes by table, without tables that have none; `notes`: what was
-    decided or done by hand, in words.
+    """`what`: the kind in words; `transactions`: with changes of captured tables; `changed`: row
+    changes by table; `notes`: what was decided or done by hand, in words.
     """
 
     number: int

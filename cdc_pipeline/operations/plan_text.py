@@ -56,12 +56,9 @@ def plan_rows(plan: CapturePlan, *, is_live: bool) -> Iterator[tuple[str, str]]:
         yield ("features" if number == 0 else "", line)
     for number, (engine, names) in enumerate(by_reason(plan.engines)):
         yield ("applied by" if number == 0 else "", f"{engine}: {listed(names)}")
-    if plan.oldest_needed is not None:
-        yield (
-            "needed",
-            f"the log from {plan.oldest_needed.position} on, by "
-            f"{_consumer(plan.oldest_needed.name)}",
-        )
+    if (needed := plan.oldest_needed) is not None:
+        by = "the cursor" if needed.name == "cursor" else f"the suspended table {needed.name}"
+        yield ("needed", f"the log from {needed.position} on, by {by}")
     if plan.partial_tables:
         yield ("partial", listed(plan.partial_tables))
     for why, names in by_reason(plan.needs_snapshot):
@@ -96,12 +93,7 @@ def target_rows(plan: CapturePlan) -> Iterator[tuple[str, str, str, str]]:
         yield target.target, target.kind_text, target.key_text, note
 
 
-def _consumer(name: str) -> str:
-    return "the cursor" if name == "cursor" else f"the suspended table {name}"
-
-
 def xa_line(xa: OpenXa) -> str:
-    """On one line: xid, position, time, waiting rows."""
     since = ""
     if xa.prepared_at_us >= 0:
         since = f" since {moment_text(time_of(xa.prepared_at_us))}"
@@ -109,7 +101,6 @@ def xa_line(xa: OpenXa) -> str:
 
 
 def operation_line(operation: OperationStatus) -> str:
-    """An unfinished long operation on one line: its step and progress."""
     if operation.damaged:
         return f"{operation.operation_id}: {operation.damaged}"
     other = "" if operation.kind == "backfill" else ", or with --restart to give it up"

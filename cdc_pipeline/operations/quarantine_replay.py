@@ -94,15 +94,13 @@ def settle(
     even_if_deleted: bool = False,
     run_id: str = "",
 ) -> SettleResult:
-    """Replay or discard open rows: stage, record, merge, cut, cursor.
+    """Replay or discard open rows: stage, record, merge, cut, cursor. `tables`, `ids`: () for all.
+    `even_if_deleted`: rows may have left the tables since; the person knows that these are not
+    among them.
 
-    `tables`, `ids`: source tables, and ids of rows; () for all. `even_if_deleted`: rows may have
-    left the tables since; the person knows that these are not among them.
-
-    Raises LockError: a run is writing; ConfigError: one of `ids` does not exist; LakeStateError:
-    a batch is unfinished, or cursor and lake contradict each other; TargetSuspendedError: the batch
-    left a table behind, whose rows stay; SinkError: a merge failed; the record stays and the next
-    run finishes it.
+    Raises LockError; ConfigError: one of `ids` does not exist; LakeStateError: as `admin_batch`;
+    TargetSuspendedError: the batch left a table behind, whose rows stay; SinkError: a merge failed;
+    the record stays and the next run finishes it.
     """
     sink = build_sink(config)
     with admin_batch(
@@ -162,7 +160,6 @@ class _Replay:
         self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
 
     def take(self, entries: Sequence[Entry], settled: SettleResult) -> None:
-        """Judge each row; stage applicable rows of one schema together."""
         good: dict[TableSchema, list[tuple[Entry, DecodedRows]]] = {}
         for entry in entries:
             reason, rows = self._judge(entry)

@@ -42,9 +42,7 @@ def reset(
     why: str = "",
     run_id: str = "",
 ) -> ResetReport:
-    """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
-    Raises ConfigError: no such table, LockError: a run is writing, or as `admin_batch`.
-    """
+    """They are partial then, in a cut of their own. ConfigError: no such table."""
     with admin_batch(
         build_sink(config), cursors=cursors, doing="reset the tables", run_id=run_id
     ) as batch:

@@ -39,9 +39,7 @@ from cdc_pipeline.text.table_names import exact_pattern
 
 
 class SideLake:
-    """One side lake of a `beside` configuration; `begin`: None if its first capture resolves
-    that.
-    """
+    """Of a `beside` configuration; `begin`: None if its first capture resolves that."""
 
     def __init__(
         self,
@@ -86,7 +84,6 @@ class SideLake:
         )
 
     def admin_batch(self, *, doing: str) -> AbstractContextManager[AdminBatch]:
-        """Lock the lake, and begin a batch that moves no cursor; see `admin_batch.admin_batch`."""
         return admin_batch(
             self.sink, cursors=self.cursors, doing=doing, observer=self.observer, run_id=self.run_id
         )

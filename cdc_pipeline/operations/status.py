@@ -1,9 +1,8 @@
 """Report a source's state from its lake, and from its cursor if that is given: no source, no JVM.
 
-The last cut carries the cursor of its batch, so files tell almost everything. Only the cursor
-itself knows two things: how far runs have read that applied nothing, and whether it contradicts the
-lake (`plan/reconcile.py`). Asking for it loads Dagster, which costs several times as much as the
-rest. A status without it says that it is of the last cut, and is never ahead of the truth.
+The last cut carries the cursor of its batch, so files tell almost everything. The cursor alone
+knows how far runs have read that applied nothing, and whether it contradicts the lake; asking for
+it loads Dagster. A status without it is never ahead of the truth.
 """
 
 from __future__ import annotations
@@ -49,19 +48,11 @@ class TableStatus(FrozenModel):
 
 
 class SourceStatus(FrozenModel):
-    """State of a source according to its lake, or to lake and cursor.
-
-    Attributes:
-        state: ``ready``; ``suspended`` if some tables are; ``unfinished`` if a recorded batch waits
-            to be finished; ``no_cut`` if the lake has no cut and the cursor was not read;
-            ``never_run`` if there is no cursor either.
-        position_of: what position, GTID set, open XA transactions and suspended tables are of: the
-            last cut, or the cursor, which may be later.
-        oldest_needed: the log must be kept from here: the cursor's position, or an older one of a
-            suspended table.
-        open_xa: prepared XA transactions whose rows are parked (K8).
-        lag_s: since the commit time of the last applied transaction at the source; -1 unknown, or
-            the source is an archive, which is as old as its journals.
+    """`state`: ``unfinished`` if a recorded batch waits to be finished; ``no_cut`` if the lake has
+    no cut and the cursor was not read; ``never_run`` if there is no cursor either. `position_of`:
+    what position, GTID set, open XA transactions and suspended tables are of; `oldest_needed`: the
+    log must be kept from here; `lag_s`: since the commit time of the last applied transaction; -1
+    unknown, or the source is an archive, which is as old as its journals.
     """
 
     source: str
@@ -97,9 +88,7 @@ class SourceStatus(FrozenModel):
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore | None = None) -> SourceStatus:
-    """Of the last cut, or of the cursor with `cursors`. Raises LakeStateError or CursorError:
-    records are damaged, or contradict the cursor.
-    """
+    """LakeStateError or CursorError: records are damaged, or contradict the cursor."""
     paths = LakePaths.of(config)
     cut = state.last_cut(paths)
     pending = state.pending_record(paths)

@@ -140,16 +140,12 @@ def admin_batch(
     wait_s: float = 0.0,
     on_waiting: Callable[[str], None] = lambda _holder: None,
 ) -> Iterator[AdminBatch]:
-    """Lock the source and begin a batch; an unpublished batch leaves nothing behind.
+    """Lock the source and begin a batch; an unpublished batch leaves nothing behind. `doing`: what
+    can be done when an unfinished batch is finished, in words; `on_waiting` is called once with who
+    holds the lock.
 
-    Args:
-        doing: what can be done when an unfinished batch is finished, in words.
-        wait_s: how long another run may hold the lock; `on_waiting` is called once with its name.
-
-    Raises:
-        LockError: a run is writing.
-        UnfinishedBatchError: a batch is recorded and not finished.
-        LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
+    Raises LockError: a run writes for longer than `wait_s`; UnfinishedBatchError; LakeStateError:
+    nothing was captured yet, or cursor and lake contradict each other.
     """
     with ExitStack() as stack:
         wait_for_lock(
@@ -164,14 +160,14 @@ def admin_batch(
 
 
 def finished_state(
-    sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
+    sink: Sink, cursors: CursorStore, *, doing: str
 ) -> tuple[CursorState | None, Cut | None]:
     """What a run would resume from; `doing` and errors as in `admin_batch`."""
     pending = sink.pending_record()
     if pending is not None:
         raise UnfinishedBatchError(
             f"batch {pending.batch_number} is recorded but unfinished",
-            expected=expected,
+            expected="no unfinished batch",
             next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the "
             f"batch; then {doing}",
         )

@@ -87,9 +87,7 @@ def _read(text: str, setting: Literal["from", "until"], *, name: str) -> Any:
 def not_understood(
     text: str, setting: Literal["from", "until"], *, expected: str = _FORMS, name: str = ""
 ) -> ConfigError:
-    """For an end that cannot be understood, or that a command does not take; `name`: under which
-    it was written, by default the option's.
-    """
+    """Or that a command does not take; `name`: under which it was written."""
     return ConfigError(
         f"{name or '--' + setting} cannot be understood",
         setting=setting,

@@ -13,7 +13,6 @@ from cdc_pipeline.source.protocol import Source
 
 
 def keep_journals(config: PipelineConfig, source: Source) -> None:
-    """Keep what is read from now on."""
     if config.keep_journals is not None and not config.keep_journals.is_read_only:
         from cdc_pipeline.source.live.live import LiveSource  # late: an archive never needs it
 
@@ -22,7 +21,6 @@ def keep_journals(config: PipelineConfig, source: Source) -> None:
 
 
 def check_kept(source: Source) -> None:
-    """Raises SinkError: what was read could not be kept."""
     failure: Exception | None = getattr(source, "keep_failure", None)
     if failure is not None:
         raise failure

@@ -21,15 +21,12 @@ from cdc_pipeline.sink.lake_sink import Sink
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """A locked source's tables, its cursor, and who watches."""
-
     sink: Sink
     cursors: CursorStore
     observer: RunObserver = field(default_factory=RunObserver)
     run_id: str = ""
 
     def finish(self, record: BatchRecord, metadata: Mapping[str, object] | None = None) -> Cut:
-        """Merge a recorded batch and publish it."""
         return self.publish(self.merge(record), metadata)
 
     def merge(self, record: BatchRecord) -> Cut:
@@ -37,7 +34,6 @@ class Publisher:
         return self.sink.finish(record, on_merged=self.observer.merged)
 
     def publish(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> Cut:
-        """Bring a cut that was just written to its end."""
         self.observer.published(cut)
         self.move_to_cut(cut, metadata)
         return cut
@@ -58,7 +54,6 @@ class Publisher:
         self.cursors.write(cursor, {**shown, **(metadata or {})})
 
     def move_to_cut(self, cut: Cut, metadata: Mapping[str, object] | None = None) -> None:
-        """Move the cursor to a cut that is already known; see `publish`."""
         reach("before_cursor")
         self.cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
         reach("before_ack")
@@ -71,7 +66,6 @@ def cursor_metadata(
     ddl: Sequence[DdlDecision] = (),
     notes: Sequence[Note] = (),
 ) -> dict[str, object]:
-    """As plain values; without a `cut` of its own, a cursor has `ddl` and `notes`."""
     if cut is not None:
         ddl, notes = cut.ddl, cut.notes
     metadata: dict[str, object] = {"interval": interval.model_dump()}
@@ -91,5 +85,4 @@ def cursor_metadata(
 
 
 def start_metadata(reasons: tuple[str, ...]) -> dict[str, object]:
-    """Why a run started where it did, as part of a cursor's metadata."""
     return {"start_reasons": list(reasons)} if reasons else {}

@@ -15,11 +15,8 @@ from cdc_pipeline.run.publish import Publisher
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The state that a run resumes from.
-
-    `finished`: the cut of a batch that an earlier run had recorded. `failing`: targets that are
-    not as the last cut says, and why, and that no batch has left behind yet. `suspended_before`:
-    before that batch was finished, or by its record.
+    """`finished`: the cut of a batch that an earlier run had recorded; `failing`: targets that are
+    not as the last cut says, and that no batch has left behind yet; `suspended_before` that batch.
     """
 
     cut: Cut | None
@@ -33,13 +30,9 @@ class Recovered:
 def recover(
     publisher: Publisher, *, leaves: Callable[[TargetState], bool] | None = None
 ) -> Recovered:
-    """Finish what is recorded, remove what is not, and move the cursor to the last cut.
-
-    `leaves`: of the targets that cannot take a batch any more, those that the batch leaves behind.
-
-    Raises:
-        LakeStateError: cursor and lake contradict each other, or a newer version wrote one of them.
-        SinkError: a merge failed; the record stays and the next run finishes it.
+    """Finish what is recorded, remove what is not, and move the cursor to the last cut. `leaves`:
+    targets that the batch leaves behind. Raises LakeStateError: cursor and lake contradict each
+    other, or are of a newer version; SinkError: the record stays and the next run finishes it.
     """
     sink = publisher.sink
     cut, pending, stored = sink.last_cut(), sink.pending_record(), publisher.cursors.read()

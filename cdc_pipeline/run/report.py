@@ -23,7 +23,6 @@ def needed_position(cursor: CursorState | None) -> Consumer | None:
 
 
 def quarantined(cut: Cut | None) -> dict[str, int]:
-    """Quarantined rows at a cut, by source table."""
     return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
 
 
@@ -56,8 +55,6 @@ class PlannedTarget(FrozenModel):
 
 
 class CapturePlan(FrozenModel):
-    """Made without writing anything."""
-
     source: str
     identity: str
     start: ResumePlace

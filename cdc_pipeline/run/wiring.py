@@ -22,7 +22,6 @@ from cdc_pipeline.text.table_names import NameRule
 
 
 def captured_by(config: PipelineConfig, names: NameRule) -> Callable[[str, str], bool]:
-    """By database and name, on a server that compares names so."""
     return TableFilter(config.comparing(names)).captured
 
 

@@ -34,10 +34,8 @@ def confirmed(
     targets: Targets, schema: TableSchema, comments: Comments = ()
 ) -> tuple[Targets, list[Target]]:
     """The targets of the table that follow the source; one without a record is created, with these
-    comments, and partial.
-
-    Raises SchemaError: the map contradicts what is recorded, or is of another table than a
-    target keeps; KeylessTableError; ConfigError: two tables lead to one target;
+    comments, and partial. Raises SchemaError: the map contradicts what is recorded, or is of
+    another table; KeylessTableError; ConfigError: two tables lead to one target;
     FeatureNotAllowedError.
     """
     source, following = schema.full_name, []
@@ -67,9 +65,7 @@ def confirmed(
 
 
 def as_recorded(targets: Targets, schema: TableSchema) -> TableSchema:
-    """With the columns of MariaDB's UUID, INET4 and INET6 that a target has as ``binary``: a type
-    never changes in silence.
-    """
+    """With UUID, INET4, INET6 as ``binary`` where a target has them so: no type just changes."""
     if not any(column.type.fixed_bytes for column in schema.columns):
         return schema
     recorded = recorded_of(targets, schema.database, schema.table)[:1]
@@ -89,9 +85,7 @@ def as_recorded(targets: Targets, schema: TableSchema) -> TableSchema:
 
 
 def accepted(targets: Targets, rows: DecodedRows) -> tuple[Targets, list[Target]]:
-    """What is new about the targets of the rows is known then. Raises as `confirmed`;
-    IncompleteRowsError: images lack what a target needs.
-    """
+    """With what is new about their targets. Raises as `confirmed`; IncompleteRowsError."""
     targets, following = confirmed(targets, rows.schema)
     for target in following:
         route = route_to(targets, rows.schema.full_name, target.name)
@@ -103,7 +97,6 @@ def accepted(targets: Targets, rows: DecodedRows) -> tuple[Targets, list[Target]
 
 
 def table_policy(targets: Targets, schema: TableSchema) -> TablePolicy:
-    """For values and rows of a table that cannot be applied."""
     hidden = {column.name for column in schema.columns if column.masked}
     rules = [route.rule for route in targets.routes_of(schema.full_name)]
     return TablePolicy(
@@ -157,9 +150,7 @@ def followed(
 
 
 def replaced(targets: Targets, target: Target, source: str, recorded: RecordedSource) -> Targets:
-    """In the next batch: another table has taken the source table's name. SchemaError: the target
-    keeps its past.
-    """
+    """Another table has taken the source table's name. SchemaError: the target keeps its past."""
     check_may_replace(target, source)
     spec = spec_of(route_to(targets, source, target.name), recorded)
     _check_types(targets, spec, source)
@@ -190,7 +181,6 @@ def check_may_replace(target: Target, source: str) -> None:
 
 
 def finds_rows_by_key(spec: TargetSpec, of: RecordedSource) -> bool:
-    """Whether by the source's own key."""
     return bool(spec.key) and spec.key == of.key_in_target + shard_key(spec.shape)
 
 

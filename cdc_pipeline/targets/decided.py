@@ -141,7 +141,6 @@ class StatementTargets:
 
 
 def known(targets: Targets, database: str, table: str) -> KnownTable | None:
-    """Of the first target of a source table."""
     recorded = recorded_of(targets, database, table)
     return _known(targets, recorded[0], table_name(database, table)) if recorded else None
 
@@ -282,7 +281,6 @@ def _changed(targets: Targets, change: TableChange) -> Targets:
 
 
 def _added(change: TableChange) -> list[tuple[str, str]]:
-    """Names and types of columns that a change adds or widens."""
     steps = (step for step in change.steps if isinstance(step, AddColumn | WidenColumn))
     return [(step.name, step.delta_type) for step in steps]
 
@@ -306,9 +304,7 @@ def _with_creation(targets: Targets, source: str, *, is_created: bool) -> Target
 
 
 def _heirs(before: Targets, decision: Decision) -> tuple[dict[str, Route], set[tuple[str, str]]]:
-    """The route that takes over each target's rows; and tables that lead to a target which the
-    statement moves.
-    """
+    """The route that takes over each target's rows; and tables that lead to a moved target."""
     moved = {
         change.known.name
         for change in decision.changes
@@ -405,9 +401,7 @@ def _carried(targets: Targets, change: TableChange, heir: Route, before: Targets
 def _lost(
     targets: Targets, arrival: Arrival, before: Targets, *, is_overlap: bool, is_unknown: bool
 ) -> list[str]:
-    """Targets of the name that could not take over its rows: they hold those of another table, or
-    the rows were not known under the earlier name either.
-    """
+    """Targets of the name that could not take over its rows, and hold those of another table."""
     name, lost = table_name(*arrival.name), []
     for route in targets.routes_of(name):
         existing = targets.by_name.get(route.target)

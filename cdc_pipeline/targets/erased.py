@@ -64,7 +64,6 @@ class _Keys:
         return seq < self._last_seq or time_us <= self._last_us
 
     def images(self, rows: DecodedRows) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which rows have an erased key before, and after. Raises SchemaError."""
         names = [column.name for column in rows.schema.columns]
         key = self._key.among(names, rows.schema.key_names)
         if key is None:
@@ -167,9 +166,7 @@ class ErasedRows:
 
 
 def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:
-    """With values of the image before where a row that enters lacks those after. Raises
-    IncompleteRowsError: neither image has one, as the row that is left out had it.
-    """
+    """With earlier values where a row that enters lacks them. Raises IncompleteRowsError."""
     before, after = rows.has_before, rows.has_after
     lacking = int((~(before | after)[enters]).any(axis=1).sum())
     if lacking:
@@ -197,9 +194,7 @@ def _completed(rows: DecodedRows, enters: NDArray[np.bool_]) -> DecodedRows:
 def _without_images(
     rows: DecodedRows, enters: NDArray[np.bool_], leaves: NDArray[np.bool_]
 ) -> DecodedRows:
-    """Make inserts of updates that enter, and deletes of those that leave. Raises as
-    `_completed`.
-    """
+    """Updates that enter become inserts, those that leave deletes. Raises as `_completed`."""
     if not rows.all_present and enters.any():
         rows = _completed(rows, enters)
     gone = {"before": enters, "after": leaves}

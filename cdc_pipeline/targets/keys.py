@@ -45,9 +45,7 @@ def identity_of(
     columns: tuple[str, ...],
     source_key: tuple[str, ...],
 ) -> Identity:
-    """ConfigError: the rule names other columns; KeylessTableError: no key, and the rule says
-    stop; or as `check_reserved`.
-    """
+    """ConfigError: the rule names other columns; KeylessTableError; as `check_reserved`."""
     for setting, named in (("key", rule.key), ("track", rule.track)):
         if any(name not in columns for name in named):
             raise _unknown(ConfigError, setting, named, columns, source=source)

@@ -4,8 +4,7 @@ Rules:
 - A table is known by its exact name in `tables.include`, from the newest cut in the lake, or from
   the file beside the pipeline's own in which `cdc-pipeline discover --save` keeps what patterns
   match.
-- Only files of at most a few kilobytes are read, because this runs each time Dagster loads the
-  definitions. No server is asked.
+- Only small files are read, because this runs each time Dagster loads the definitions.
 """
 
 from __future__ import annotations

@@ -72,7 +72,6 @@ class Masks:
         )
 
     def schema(self, schema: TableSchema) -> TableSchema:
-        """A table's schema with its masks; raises as `apply`."""
         masks = self._masks(schema)
         if not any(masks):
             return schema

@@ -34,8 +34,6 @@ WHOLE_EVENT: Final = 0  # in place of an op
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Of one source table."""
-
     table: str
     entries: pa.Table
 
@@ -48,9 +46,7 @@ def bad_rows(
     hidden: Collection[str] = (),
     keeps_bytes: bool,
 ) -> BadRows:
-    """`causes`: error and its text by row; `hidden`: columns whose values nobody may see;
-    `keeps_bytes`: those of events stay, if nothing is hidden.
-    """
+    """`causes`: by row; `hidden`: columns that nobody may see; `keeps_bytes`: of events."""
     wanted = np.zeros(len(rows), np.bool_)
     wanted[list(causes)] = True
     bad = without_values(rows.where(wanted), hidden)
@@ -139,7 +135,6 @@ def _lines(
 
 
 def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
-    """With NULL in hidden columns."""
     # A masked value is what everybody may see.
     hidden = {
         column.name for column in rows.schema.columns if column.name in hidden and not column.masked

@@ -51,9 +51,7 @@ _RESTORE = (
 
 
 def join_shard(route: Route, shaped: TargetSpec, there: TargetSpec) -> None:
-    """Of another source table, `shaped`. ConfigError: the rule merges no tables, or does not
-    distinguish these; SchemaError: their columns contradict each other.
-    """
+    """ConfigError: the tables are not told apart; SchemaError: their columns differ."""
     others = list(there.sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
@@ -109,9 +107,7 @@ def check_recorded(routes: Routes, cut: Cut) -> None:
 
 
 def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | None) -> None:
-    """Of the known captured `tables`. ConfigError, with all mistakes: rules are wrong, or targets
-    belong to another source; LakeStateError: the lake cannot be written.
-    """
+    """ConfigError, with all mistakes; LakeStateError: the lake cannot be written."""
     routes = Routes(config)
     errors: list[CdcError] = []
     by_target: dict[str, list[Route]] = {}
@@ -207,9 +203,7 @@ def changed_rule(routes: Routes, cut: Cut, name: str) -> CdcError | None:
 
 
 def route_of_recorded(routes: Routes, cut: Cut, name: str) -> Route | None:
-    """Of a target of a cut; None if no captured table leads to it. A renamed table's target is
-    still that of the rule under which it began.
-    """
+    """A renamed table's target is still that of the rule under which it began."""
     spec, origin = cut.tables[name].spec, cut.cursor.targets[name].origin
     leads_to, sources = (
         (name, list(spec.sources_of(name))) if origin is None else (origin[1], [origin[0]])
@@ -224,9 +218,7 @@ def route_of_recorded(routes: Routes, cut: Cut, name: str) -> Route | None:
 def changed_settings(
     name: str, spec: TargetSpec, rule: TargetRule
 ) -> tuple[dict[str, tuple[str, str]], tuple[dict[str, str], dict[str, str]]]:
-    """Of a target's rule since its rows were written: as texts before and after, by setting; and
-    the masks before and after. A mask counts where there is such a column.
-    """
+    """Texts before and after, by setting; and the masks, which count where such a column is."""
     before, after = (
         shape.model_copy(update={"masks": spec.masks_of(name, shape.masks)})
         for shape in (spec.shape or RecordedShape(), recorded_shape(rule) or RecordedShape())

@@ -28,9 +28,7 @@ from cdc_pipeline.text.table_names import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`policy`: the rule's own or the pipeline's; `number`: of the rule, -1 for the default
-    target.
-    """
+    """`policy`: the rule's own or the pipeline's; `number`: of the rule, -1 for the default."""
 
     source: str
     target: str
@@ -40,7 +38,6 @@ class Route:
 
     @property
     def setting(self) -> str:
-        """The path of the rule in the file."""
         return "sink" if self.number < 0 else f"targets.{self.number}"
 
     @property
@@ -54,8 +51,6 @@ def rule_keys(routes: Iterable[Route]) -> frozenset[str]:
 
 
 class Routes:
-    """The targets of each captured table."""
-
     def __init__(self, config: PipelineConfig) -> None:
         self.tables = TableFilter(config)
         properties = config.sink.properties

@@ -57,9 +57,7 @@ class RowPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TablePolicy:
-    """`keys` of any target, `hidden` columns (K14), which columns any target `takes`, and dates
-    that all of these keep as `texts`.
-    """
+    """`hidden` columns (K14); which columns any target `takes`; dates that all keep as `texts`."""
 
     rows: RowPolicy
     keys: Collection[str]
@@ -68,13 +66,11 @@ class TablePolicy:
     texts: Collection[str] = ()
 
     def judge(self, rows: DecodedRows) -> Judged:
-        """Of rows of the table, read or from the log."""
         rows = without_hidden(rows, self.hidden)
         return judged(rows, self.rows, keys=self.keys, texts=self.texts)
 
 
 def policy_of(rule: RowPolicies, sink: RowPolicies) -> RowPolicy:
-    """What the rule says, or else the sink."""
     said = {
         name: getattr(rule, name) or getattr(sink, name)
         for name in RowPolicies.model_fields
@@ -100,13 +96,9 @@ def _strictest(actions: Sequence[Action]) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Rows whose invalid values are decided.
-
-    Attributes:
-        before: the rows as they came, but for texts that nobody may see.
-        rows: `invalid` is to be rescued, with the texts that people see, or to be counted.
-        failing: the first value that stops the table.
-        bad: values of rows that cannot be applied, which are still in `rows`.
+    """`before`: the rows as they came, but for texts that nobody may see; `rows`: `invalid` is to
+    be rescued, or to be counted; `failing`: the first value that stops the table; `bad`: values of
+    rows that cannot be applied, which are still in `rows`.
     """
 
     before: DecodedRows
@@ -196,10 +188,7 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
 def shape_invalid(
     rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
 ) -> list[InvalidValue]:
-    """Under a target's columns, without those that it leaves out; `arrays` change in place.
-
-    A date that is kept as text (`types`) has its own text there, and is no longer invalid.
-    """
+    """`arrays` change in place. A date that is kept as text (`types`) is no longer invalid."""
     if not rows.invalid:
         return []
     place = {source: at for at, source in enumerate(positions)}

@@ -84,9 +84,7 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
 def shape_table(
     route: Route, columns: tuple[TargetColumn, ...], key: tuple[str, ...]
 ) -> ShapedTable:
-    """`shape_of` by a route's rule, whose own key stands before `key`; ConfigError, with the path
-    of the setting: it does not fit.
-    """
+    """`shape_of` by a route's rule, whose own key comes first. Raises ConfigError."""
     of_rule = identity_by_rule(route.rule)
     try:
         return shape_of(recorded_shape(route.rule), columns, of_rule.key if of_rule else key)

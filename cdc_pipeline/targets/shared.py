@@ -36,9 +36,8 @@ def shared_targets(
     *,
     others: Mapping[str, tuple[PipelineConfig, Cut | None]] | None = None,
 ) -> list[ConfigError]:
-    """An error for each target that another file of the folder writes as well. `cut`: the source's
-    newest; `known`: its tables beside those of cuts; `others`: pipelines with their newest cuts,
-    by name.
+    """An error for each target that another file of the folder writes as well. `known`: tables
+    beside those of cuts; `others`: pipelines with their newest cuts, by name.
     """
     lake = str(config.sink.lake_path)
     if others is None:

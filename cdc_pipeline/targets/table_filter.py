@@ -49,9 +49,7 @@ def tables_named(
 
 
 class TableFilter:
-    """Names are compared as the server does (`pattern_names`). Shadow tables of online schema
-    changes are captured by their exact names alone. `exact_names`: of patterns without wildcards.
-    """
+    """Shadow tables of online schema changes are captured by their exact names alone."""
 
     def __init__(
         self, config: PipelineConfig, *, only: Callable[[str], bool] | None = None

@@ -47,23 +47,15 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Targets:
-    """A change makes another value.
-
-    Attributes:
-        configured: the routes that the configuration says.
-        tables: those that are read.
-        by_name: the targets that have columns.
-        moved: names of targets that follow a renamed table though the configuration leads
-            elsewhere.
-        shadows: the online schema changes under way.
-        unmade: suspended before their table was made: the state that it will have.
-        news: what was suspended since the last cut, by target.
-        forgotten: suspended targets that are gone with their tables, before they were made.
-        created_in_log: tables whose CREATE was seen and left to their first table map.
-        has_lost_exactness: whether a target that the last cut calls exact is so no more.
-        catching_up: a suspended target that alone follows the source.
-        confirmed: what a table map was found to agree with, by target and source table. It holds
-            for any value, so that all share one memory of it.
+    """A change makes another value. `configured`: the routes; `by_name`: the targets that have
+    columns; `moved`: those that follow a renamed table though the configuration leads elsewhere;
+    `shadows`: the online schema changes under way; `unmade`: suspended before their table was made:
+    the state that it will have; `news`: what was suspended since the last cut; `forgotten`:
+    suspended targets that are gone with their tables; `created_in_log`: tables whose CREATE was
+    seen and left to their first table map; `has_lost_exactness`: a target that the last cut calls
+    exact is so no more; `catching_up`: a suspended target that alone follows the source;
+    `confirmed`: what a table map was found to agree with, by target and source table, in any value:
+    all share it.
     """
 
     config: PipelineConfig
@@ -157,7 +149,6 @@ class Targets:
         )
 
     def takes(self, database: str, table: str) -> bool:
-        """Whether rows of a table go to a target now."""
         return self.captured(database, table) and not self.is_suspended(database, table)
 
     def following(self, database: str, table: str) -> list[Target]:
@@ -272,10 +263,7 @@ def targets_at(
     *,
     catching_up: str | None = None,
 ) -> Targets:
-    """As a cut and a cursor have them. ConfigError: their rules have changed.
-
-    `cursor` has the online schema changes under way.
-    """
+    """`cursor` has the online schema changes under way. ConfigError: their rules have changed."""
     routes = Routes(config)
     tables = routes.tables
     if catching_up is not None:

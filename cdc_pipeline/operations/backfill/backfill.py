@@ -3,8 +3,7 @@
 Rules:
 - Old rows must not reach a live table: a mirror would drop them, or restore deleted keys. They go
   into a side lake (`lake.py`), by the captures that fill any lake.
-- The main cursor, the main lock and the main lake's tables are not touched, so that a backfill
-  runs beside the schedule.
+- The main lake's cursor, lock and tables are not touched: a backfill runs beside the schedule.
 - The range is fixed before the first event is read. A killed backfill resumes where it stopped;
   after a finished one, the next run reads nothing.
 """
@@ -57,9 +56,8 @@ from cdc_pipeline.source.protocol import Source
 
 
 class BackfillReport(FrozenModel):
-    """`end`: where reading ended; `partial`: targets whose tables existed before the range (K19):
-    they hold its changes alone; `capture`: that filled the lake, or followed the parallel part;
-    None if that was done before.
+    """`partial`: targets whose tables existed before the range (K19): they hold its changes alone;
+    `capture`: that filled the lake, or followed the parallel part; None if that was done before.
     """
 
     source: str
@@ -88,14 +86,11 @@ def backfill(
     observer: RunObserver | None = None,
     run_id: str = "",
 ) -> BackfillReport:
-    """Replay a range of the log for chosen tables into a side lake.
+    """Replay a range of the log for chosen tables into a side lake. A transaction's GTID as `end`
+    is its last; `archive`: journals to read in place of the source.
 
-    A transaction's GTID as `end` is its last; `archive`: journals to read in place of the source.
-
-    Raises ConfigError: tables that are not captured, a bound that fixes no end, or a side lake
-    that was begun with another range or other tables; LockError: another process is filling it;
-    CdcError: as a capture; the lake is at the last whole transaction, and the same call resumes
-    there.
+    Raises ConfigError: tables, bounds or a side lake that do not fit; LockError: another process is
+    filling it; CdcError: as a capture; the same call resumes there.
     """
     if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
         raise ConfigError(
@@ -230,9 +225,7 @@ def _resolved(side: BackfillLake, asked: dict[str, str], *, start: Start, end: B
 def last_of(
     config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
 ) -> Position | None:
-    """Where the range ends; None if only a transaction's name or reading tells. Raises
-    PositionError: before the start, behind the log's end, or a transaction outside.
-    """
+    """None if only a transaction's name, or reading, tells. PositionError: outside the log."""
     if isinstance(end, GtidBoundConfig):
         if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):
             raise PositionError(

@@ -45,9 +45,7 @@ _FIXED: Final = {"tables": "other tables", "from": "another range", "to": "anoth
 
 
 class BackfillLake:
-    """A backfill's side lake; `archive`: journals that are read in place of the source. Raises
-    ConfigError: a table that is not captured, or a path that is the main lake's.
-    """
+    """`archive`: journals that are read in place of the source. Raises ConfigError."""
 
     def __init__(
         self,
@@ -68,7 +66,6 @@ class BackfillLake:
         return str(self.paths.lake)
 
     def check_same(self, state: Operation, asked: Mapping[str, str]) -> None:
-        """Raises ConfigError if the lake was begun with another range, or other tables."""
         now = {"tables": ", ".join(self.tables), **asked}
         begun = {"tables": ", ".join(state.sources), **state.asked}
         for setting, what in _FIXED.items():
@@ -99,9 +96,7 @@ class BackfillLake:
         return bool(storage.names(self.paths.cuts) or storage.names(self.paths.batches))
 
     def mark(self, operation_id: str) -> None:
-        """Name the operation that fills the lake. Raises LakeStateError: it holds something
-        else.
-        """
+        """Name the operation that fills the lake. LakeStateError: it holds something else."""
         if self.is_begun():
             raise LakeStateError(
                 f"there is a lake of {self.main.name} that no backfill of this pipeline has made",

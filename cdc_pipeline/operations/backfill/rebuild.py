@@ -7,12 +7,9 @@ Rules:
 - The range begins before the table's CREATE TABLE, so that all of its contents are known. A table
   that would be partial is refused, with what to do. The range ends at the main cursor: nothing is
   missing, and nothing comes twice.
-- Until the swap only its own captures change the main lake, and old rows stay readable. The swap is
-  that of a snapshot (`operations/snapshot/swap.py`): one recorded batch under the lock, which does
-  not move the cursor. Histories and changelogs are replaced as a whole as well, because the log
-  contains all of them.
-- The side lake is in ``_cdc/<source>/operations/<id>``. A killed rebuild resumes where it stopped.
-  The table's application id shows from which range it was rebuilt; it is not rebuilt from that
+- The swap is that of a snapshot (`operations/snapshot/swap.py`). Histories and changelogs are
+  replaced as a whole as well, because the log contains all of them.
+- The table's application id shows from which range it was rebuilt; it is not rebuilt from that
   again unless requested.
 - Rows of another numbering of the log (K1) belong to another server: the range uses the numbering
   of the main cursor.
@@ -106,15 +103,12 @@ def rebuild(
     run_id: str = "",
 ) -> RebuildReport:
     """Rebuild tables of the lake from their history, with those that share a target with them.
+    `archive`: journals, read before the server's own; `parallel`: decode them in parallel, if that
+    can be done; `restart`: discard what an earlier process began or finished.
 
-    `archive`: journals that the server may have purged, read before its own; `parallel`: decode
-    them in parallel, if that can be done; `restart`: discard what an earlier process began or
-    finished.
-
-    Raises ConfigError: tables that are not captured, or an archive that cannot be read with this
-    source; SnapshotError: a table would be partial, or cannot be followed from its creation on;
-    LockError: another process is rebuilding it, or the source's lock is held for too long;
-    CdcError: everything else; the same call resumes where this one stopped.
+    Raises ConfigError: tables that are not captured, or an archive that cannot be read;
+    SnapshotError: a table would be partial, or cannot be followed; LockError; CdcError: the same
+    call resumes where this one stopped.
     """
     observer = observer or RunObserver()
     main = MainLake(config, cursors, observer, run_id)
@@ -189,7 +183,6 @@ class _Rebuild:
             return self._replay(folder, state, chosen, resumed=bool(same))
 
     def _selected_tables(self, cut: Cut | None) -> TableChoice:
-        """With the tables that share targets with them."""
         states = {} if cut is None else cut.cursor.targets
         with closing(build_source(self.config)) as source:
             known = {*self.tables, *(source.tables() or ())}
@@ -199,7 +192,6 @@ class _Rebuild:
     # -- which one ---------------------------------------------------------------------------------
 
     def _mark(self, chosen: TableChoice) -> str:
-        """The end of an operation's id."""
         text = "\n".join((*chosen.sources, as_text(self.start)))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -288,7 +280,6 @@ class _Rebuild:
             self._in_parallel = lake.capture(parallel=self.parallel).parallel
 
     def _check(self, folder: OperationFolder, side: SnapshotLake, chosen: TableChoice) -> None:
-        """Remove the rebuild and raise SnapshotError if a table is not whole."""
         cut = side.cut
         states = {} if cut is None else cut.cursor.targets
         for name in chosen.targets:
@@ -351,7 +342,6 @@ class _Rebuild:
 
 
 def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
-    """With the archive before the server's own journals."""
     if archive is None:
         return config
     if not isinstance(config.source, LiveSourceConfig):

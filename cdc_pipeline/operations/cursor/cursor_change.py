@@ -18,7 +18,7 @@ Rules:
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
@@ -53,12 +53,11 @@ from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.source.protocol import Source
 
 Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
+_DOING: Final = "set the cursor"
 
 
 class CursorChange(FrozenModel):
-    """Plan of a `set` or `rebuild`; `old`: what a run would resume from, for `rebuild` the
-    stored one.
-    """
+    """`old`: what a run would resume from; for `rebuild` the stored one."""
 
     source: str
     kind: Literal["set", "rebuild"]
@@ -97,7 +96,7 @@ def plan_set(
     batch is unfinished, or cursor and lake contradict each other.
     """
     sink = build_sink(config)
-    old, cut = _stands_at(sink, cursors)
+    old, cut = finished_state(sink, cursors, doing=_DOING)
     with closing(build_source(choose(config).config)) as source:
         source.check()
         decision = resolve_start(cursor=None, start=to, source=source)
@@ -110,13 +109,11 @@ def plan_set(
 def apply_set(
     config: PipelineConfig, *, cursors: CursorStore, change: CursorChange, run_id: str = ""
 ) -> Cut:
-    """Record, cut, cursor; LockError: a run is writing, CursorError: it has moved. See
-    `plan_set`.
-    """
+    """Record, cut, cursor. LockError: a run is writing; CursorError: it has moved."""
     sink = build_sink(config)
     with sink.lock():
         sink.discard_unrecorded()
-        old, cut = _stands_at(sink, cursors)
+        old, cut = finished_state(sink, cursors, doing=_DOING)
         new = change.new
         _check_unmoved(change, old)
         assert new is not None
@@ -124,15 +121,6 @@ def apply_set(
         # It covers nothing; its notes say that the batch before ends elsewhere.
         batch = AdminBatch(Publisher(sink, cursors, run_id=run_id), cut=cut, cursor=new)
         return batch.publish(kind="cursor_set", notes=change.notes, source_time_us=-1)
-
-
-def _stands_at(sink: Sink, cursors: CursorStore) -> tuple[CursorState | None, Cut | None]:
-    return finished_state(
-        sink,
-        cursors,
-        doing="set the cursor",
-        expected="no unfinished batch before the cursor is moved",
-    )
 
 
 def _check_unmoved(change: CursorChange, old: StoredCursor | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.frozen_model import FrozenModel
-from cdc_pipeline.lake.records import BatchKind, Cut, Note
+from cdc_pipeline.lake.records import BatchKind, Note
 from cdc_pipeline.position.cursor import CursorState, CursorStore, ResumePlace, StoredCursor
 from cdc_pipeline.position.failback import Consumer
 from cdc_pipeline.position.short_cursor import whole_cursor
@@ -18,8 +18,6 @@ from cdc_pipeline.run.wiring import build_sink
 
 
 class CutSummary(FrozenModel):
-    """The last cut."""
-
     batch_number: int
     kind: BatchKind
     published_at_us: int
@@ -73,21 +71,19 @@ def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
         where="" if entry is None else entry.where,
         written_at_us=-1 if entry is None else entry.at_us,
         run_id="" if entry is None else entry.run_id,
-        last_cut=None if cut is None else _summary(cut),
+        last_cut=None
+        if cut is None
+        else CutSummary(
+            batch_number=cut.batch_number,
+            kind=cut.kind,
+            published_at_us=cut.published_at_us,
+            place=cut.cursor.position,
+            tables=len(cut.tables),
+            notes=cut.notes,
+        ),
         agrees=not stops and not reconciled.emit and pending is None,
         next_run=next_run,
         stops=stops,
         unfinished_batch=None if pending is None else pending.batch_number,
         oldest_needed=needed_position(reconciled.cursor),
-    )
-
-
-def _summary(cut: Cut) -> CutSummary:
-    return CutSummary(
-        batch_number=cut.batch_number,
-        kind=cut.kind,
-        published_at_us=cut.published_at_us,
-        place=cut.cursor.position,
-        tables=len(cut.tables),
-        notes=cut.notes,
     )

@@ -42,9 +42,7 @@ class NotThereError(Exception):
 
 @dataclass
 class Context:
-    """Shared state of one examination. `every_s`: longest time between two runs; `reconciled`:
-    what the next run resumes from, once that is known.
-    """
+    """`every_s`: longest time between two runs; `reconciled`: what a run resumes from."""
 
     config: PipelineConfig
     cursors: CursorStore | None
@@ -66,16 +64,12 @@ class Context:
 
     @property
     def live_config(self) -> LiveSourceConfig:
-        assert isinstance(self.config.source, LiveSourceConfig), (
-            "checks of servers do not apply to archives"
-        )
+        assert isinstance(self.config.source, LiveSourceConfig)
         return self.config.source
 
     @property
     def archive_config(self) -> ArchiveSourceConfig:
-        assert isinstance(self.config.source, ArchiveSourceConfig), (
-            "checks of archives do not apply to servers"
-        )
+        assert isinstance(self.config.source, ArchiveSourceConfig)
         return self.config.source
 
     def open(self, config: PipelineConfig) -> Source:
@@ -122,7 +116,6 @@ class Context:
 
     @cached_property
     def tables(self) -> list[TableFacts]:
-        """Captured tables, views and sequences that the account can see."""
         from cdc_pipeline.source.live.table_facts import read_table_facts
 
         return read_table_facts(self.server, TableFilter(self.config).captured)
@@ -141,14 +134,10 @@ class Context:
     def paths(self) -> LakePaths:
         return LakePaths.of(self.config)
 
-    @property
+    @cached_property
     def sink(self) -> Sink:
         if not self.lake_is_open:
             raise NotThereError("the lake")
-        return self._sink
-
-    @cached_property
-    def _sink(self) -> Sink:
         return build_sink(self.config)
 
     @cached_property
@@ -191,6 +180,5 @@ class Check:
 
 
 def shown(findings: Iterable[Finding]) -> Iterator[Verdict]:
-    """What a run refuses or notes too."""
     for finding in findings:
         yield Verdict.from_error(finding.error, finding.severity)

@@ -17,14 +17,9 @@ EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "err
 
 
 class Verdict(FrozenModel):
-    """Verdict of a check.
-
-    Attributes:
-        severity: error: a pipeline does not work, or will not work soon; warning: it will cause
-            trouble later; note: good to know; ok: as it should be.
-        what: one sentence, without a full stop at its end.
-        expected, got: "" if the sentence says it all.
-        next_step: the statement or command that fixes it; "" if there is nothing to fix.
+    """`severity`: error: a pipeline does not work, or will not work soon; warning: it will cause
+    trouble later; note: good to know; `expected`, `got`: "" if the sentence says it all;
+    `next_step`: the statement or command that fixes it.
     """
 
     severity: Severity
@@ -67,7 +62,6 @@ class Diagnosis(FrozenModel):
 
     @property
     def exit_code(self) -> int:
-        """0 for only ok and notes, 1 for warnings, 2 for errors."""
         return EXIT_CODES[self.worst]
 
     def with_severity(self, severity: Severity) -> tuple[Finding, ...]:

@@ -72,7 +72,8 @@ def _named_tables(context: Context) -> set[str]:
 
 
 def _more_than_needed(context: Context) -> Iterator[Verdict]:
-    account, databases = context.server.account, _databases(context)
+    account, databases = context.server.account, _databases_of(context.included)
+    least = f"REPLICATION SLAVE, {status_privilege(context.server.flavor)}"
     texts = [str(row[0]) if row else "" for row in context.server.query("SHOW GRANTS")[1]]
     revoked = [
         match["database"]
@@ -85,10 +86,10 @@ def _more_than_needed(context: Context) -> Iterator[Verdict]:
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             # SELECT is granted together with any of them.
-            again = f" GRANT {_least(context)} ON *.* TO {account}; {select_on(context)}"
+            again = f" GRANT {least} ON *.* TO {account}; {select_on(context)}"
             yield note(
                 f"{account} has more privileges than a capture needs",
-                expected=f"SELECT, {_least(context)}",
+                expected=f"SELECT, {least}",
                 got=f"{listed(extra, most=6)} on {place}",
                 next_step=f"REVOKE {', '.join(extra)} ON {place} FROM {account};"
                 + (again if "ALL PRIVILEGES" in extra else ""),
@@ -116,7 +117,7 @@ def _named(match: re.Match[str]) -> list[str]:
 def _others(context: Context, place: str, databases: Sequence[str]) -> list[str]:
     """Databases that are not captured, but covered by the wildcards of a grant's place."""
     match = re.fullmatch(r"`(.+)`\.\*", place)
-    if match is None or not databases or _takes_names_literally(context):
+    if match is None or not databases or context.variables.get("partial_revokes") == "ON":
         return []
     pattern = re.sub(
         r"\\?(.)",
@@ -128,32 +129,16 @@ def _others(context: Context, place: str, databases: Sequence[str]) -> list[str]
     return [name for name in seen if name not in databases and re.fullmatch(pattern, name)]
 
 
-def _takes_names_literally(context: Context) -> bool:
-    return context.variables.get("partial_revokes") == "ON"
-
-
-def _least(context: Context) -> str:
-    return _log_privileges(context.server.flavor)
-
-
-def _log_privileges(flavor: str) -> str:
-    return f"REPLICATION SLAVE, {status_privilege(flavor)}"
-
-
 def select_on(context: Context) -> str:
-    """The statements that let the account read the databases of tables.include."""
-    is_literal = _takes_names_literally(context)
-    return " ".join(_selects(_databases(context), context.server.account, is_literal=is_literal))
+    databases, account = _databases_of(context.included), context.server.account
+    is_literal = context.variables.get("partial_revokes") == "ON"
+    return " ".join(_selects(databases, account, is_literal=is_literal))
 
 
 def _selects(databases: Sequence[str], account: str, *, is_literal: bool = False) -> list[str]:
     escaped = databases if is_literal else [re.sub(r"([\\_%])", r"\\\1", x) for x in databases]
     places = [f"{quoted(name)}.*" for name in escaped] or ["*.*"]
     return [f"GRANT SELECT ON {place} TO {account};" for place in places]
-
-
-def _databases(context: Context) -> list[str]:
-    return _databases_of(context.included)
 
 
 def _databases_of(patterns: Sequence[TablePattern]) -> list[str]:
@@ -171,7 +156,7 @@ def account_statements(flavor: str, user: str, include: Sequence[TablePattern]) 
         selects = ["-- Without the backslashes if @@partial_revokes is 1:", *selects]
     return [
         f"CREATE USER {account} IDENTIFIED BY 'choose-one';",
-        f"GRANT {_log_privileges(flavor)} ON *.* TO {account};",
+        f"GRANT REPLICATION SLAVE, {status_privilege(flavor)} ON *.* TO {account};",
         *selects,
         f"{persist} binlog_row_metadata = 'FULL';",
     ]

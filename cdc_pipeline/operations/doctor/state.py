@@ -109,7 +109,6 @@ def _targets(context: Context) -> Iterator[Verdict]:
 
 
 def _suspended(context: Context) -> Iterator[Verdict]:
-    """K4: such a table stops, the others go on."""
     suspended = context.cursor.suspended if context.cursor is not None else {}
     for name, suspension in sorted(suspended.items()):
         yield error(
@@ -130,7 +129,6 @@ def _quarantine(context: Context) -> Iterator[Verdict]:
 
 
 def _lock(context: Context) -> Iterator[Verdict]:
-    """K16: one run writes at a time."""
     context.sink  # noqa: B018  (the lake can be read)
     holder = lock_holder(context.paths.lock)
     if holder:

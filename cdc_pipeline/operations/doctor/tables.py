@@ -194,7 +194,6 @@ def _versioned(context: Context) -> Iterator[Verdict]:
 
 
 def _partial(context: Context) -> Iterator[Verdict]:
-    """K19: earlier rows are missing."""
     config, known = context.config, [table.name for table in context.tables_with_rows]
     cut = context.cut
     for why, names in by_reason(needing(config, cut, known)):

@@ -1,7 +1,4 @@
-"""What an erasure and new masks have in common when rows or values have left the newest versions:
-what is cleaned beside the tables, how files that hold them are removed, and what a certificate says
-of a search.
-"""
+"""What an erasure and new masks have in common, when rows or values left the newest versions."""
 
 from __future__ import annotations
 
@@ -40,9 +37,7 @@ def alone(sink: DeltaSink, *, at_once: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Certifying(ABC, Generic[C]):
-    """A request whose rows or values have left the newest versions; `before`: the batch number of
-    entries in quarantine that may be new.
-    """
+    """`before`: the batch number of entries in quarantine that may be new."""
 
     config: PipelineConfig
     sink: DeltaSink
@@ -52,7 +47,6 @@ class Certifying(ABC, Generic[C]):
 
     @cached_property
     def known(self) -> C | None:
-        """Before this search."""
         return self.requests.certificate_of(self.request_id)
 
     @property
@@ -80,9 +74,7 @@ class Certifying(ABC, Generic[C]):
         return {"since_us": since_us, "versions": dict(known.versions)}
 
     def clean(self, targets: Collection[str]) -> tuple[int, int]:
-        """Remove it from the quarantine, see `erase_entries`; and what the rolling proof has of
-        targets: how far it has come is a key, which may be sought.
-        """
+        """Also what the rolling proof has of targets: how far it has come is a key."""
         file = proof_file(self.sink.paths)
         proofs = file.read()
         if not proofs.tables.keys().isdisjoint(targets):
@@ -120,9 +112,7 @@ def certified(
     *,
     at_once: bool = False,
 ) -> list[C]:
-    """One search for all; with `at_once` older cuts and all files that no newest version needs are
-    removed, under the lock of the source and `alone`. Raises CdcError: views still read them.
-    """
+    """One search for all. CdcError: views still read what `at_once` would remove."""
     found = [one.sought() for one in certifying]
     cleaned = [one.clean(of.targets) for one, of in zip(certifying, found, strict=True)]
     reach("old_values_cleaned")

@@ -9,8 +9,7 @@ Rules:
 - The batch is an admin batch like any other (K2): its staged files hold the keys until its cut.
 - The same request ends what a killed process left, by what its record says; only an erasure whose
   batch has a cut gets a certificate.
-- A row that is still at the source would come back with the next snapshot or repair: it is refused,
-  unless a person says that this is known.
+- A row that is still at the source would come back: it is refused, unless a person knows that.
 - No erasure while something is under way that has read the rows and will write them: a snapshot, a
   rebuild or backfill of the table, a suspended target, a prepared XA transaction.
 - Kept journals are bytes of all tables: they stay, and the certificate names them.
@@ -21,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -81,9 +80,8 @@ _NOT_SEARCHED: Final = (
 
 
 class EraseRequest(FrozenModel):
-    """`where`: columns and values of one condition; `keys`: whole keys. `formerly`: names that the
-    table had. `at_once`: no older version or cut is kept. `is_known`: the rows may still be at the
-    source, or it cannot be asked.
+    """`where`: one condition; `keys`: whole keys; `formerly`: names that the table had; `at_once`:
+    no older version or cut is kept; `is_known`: the rows may still be at the source.
     """
 
     table: str
@@ -96,7 +94,6 @@ class EraseRequest(FrozenModel):
     why: str = ""
 
     def digest(self, salt: str) -> str:
-        """Of what is erased."""
         asked = self.model_dump_json(include={"table", "where", "keys"})
         return hmac.new(bytes.fromhex(salt), asked.encode(), hashlib.sha256).hexdigest()
 
@@ -124,14 +121,10 @@ class _End:
 
 @dataclass
 class _Erasing:
-    """One request, in the source's lock."""
-
     config: PipelineConfig
     asked: EraseRequest
     batch: AdminBatch
     sink: DeltaSink
-    is_behind: bool = False
-    _keys: TableKeys | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         (self.table,) = tables_named(self.config, [self.asked.table])
@@ -170,7 +163,6 @@ class _Erasing:
         return earlier_names(self.history, self.table, until=end.bound, given=self.asked.formerly)
 
     def _table_keys(self, names: Mapping[str, NameBound]) -> TableKeys:
-        """Of the table as the lake knows it, at the cursor."""
         cursor = self.batch.cursor
         time_us = cursor.timestamp_s * 1_000_000 or names[self.table].time_us
         at = NameBound(seq=str(cursor.seq), time_us=time_us)
@@ -207,7 +199,6 @@ class _Erasing:
         return keys
 
     def rows(self, erasure: Erasure) -> dict[str, int]:
-        """That hold one of its keys, by target."""
         counts = dict.fromkeys((place.target.name for place in self.keys.places), 0)
         for name in counts:
             path, columns = self.paths.table(name), self.keys.columns(name)
@@ -216,9 +207,7 @@ class _Erasing:
         return counts
 
     def at_source(self, keys: Sequence[Key]) -> int | None:
-        """How many of the keys it has; None if it cannot be asked. Raises LakeStateError: a
-        prepared transaction may have some.
-        """
+        """None: it cannot be asked. LakeStateError: a prepared transaction may have some."""
         if not isinstance(self.config.source, LiveSourceConfig):
             return None
         arrays = self.keys.arrays(keys)
@@ -244,7 +233,8 @@ class _Erasing:
     def check_rest(self) -> None:
         """Raises LakeStateError: something under way could write the rows again."""
         cursor, why = self.batch.cursor, ""
-        left = [one.target.name for one in self.keys.places if self._is_left(one.target.name)]
+        names = [place.target.name for place in self.keys.places]
+        left = [name for name in names if name in self.targets.suspended]
         if left:
             why = f"{left[0]} is suspended, and has to be caught up first"
         for _, operation in unfinished(self.config, self.batch.cut):
@@ -256,13 +246,9 @@ class _Erasing:
         if why:
             raise _under_way(self.table, why)
 
-    def _is_left(self, name: str) -> bool:
-        return name in self.targets.suspended
-
     # -- the erasure -------------------------------------------------------------------------------
 
     def begun(self) -> Erasure | None:
-        """The same request's, if it is unfinished."""
         for one in erasures.unfinished(self.paths):
             if one.table == self.table and one.request == self.asked.digest(one.salt):
                 return one
@@ -272,7 +258,6 @@ class _Erasing:
         return self.keys.digests(self.keys.arrays(keys), erasure.salt) == erasure.digests
 
     def drafted(self, keys: Sequence[Key]) -> Erasure:
-        """Up to the end of the log as it is now."""
         arrays, end = self.keys.arrays(keys), self.end()
         salt = erasures.salt_of(erasures.erasures_of(self.paths).read())
         return Erasure(
@@ -335,8 +320,6 @@ def _note(erasure: Erasure) -> str:
 
 @dataclass(frozen=True)
 class _Certifying(Certifying[Certificate]):
-    """An erasure whose batch has a cut."""
-
     erasure: Erasure
     keys: TableKeys
     batch: BatchRecord | None  # None if its record is gone; then there is a certificate
@@ -375,7 +358,6 @@ class _Certifying(Certifying[Certificate]):
 
 
 def _batch_of(sink: DeltaSink, erasure: Erasure) -> BatchRecord | None:
-    """The batch that removed its rows, if it has a cut."""
     done = sink.last_cut()
     for number in reversed(list_numbers(sink.paths.batches)):
         if done is not None and number <= done.batch_number:
@@ -455,9 +437,7 @@ def erase(
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[Certificate]:
-    """Search the lake again for what was erased of a table, under any of its names, by the records
-    alone. Raises LakeStateError: an erasure is unfinished; ConfigError: the table is unknown.
-    """
+    """LakeStateError: an erasure is unfinished; ConfigError: the table is unknown."""
     sink, certifying = build_sink(config), []
     (table,) = tables_named(config, [table])
     with admin_batch(
@@ -493,7 +473,6 @@ def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[C
 
 
 def _keys_of(erasure: Erasure, targets: Targets, history: SchemaHistory) -> TableKeys:
-    """Of an earlier erasure, in tables as they are now."""
     now = key_now(history, erasure)
     return TableKeys(targets, erasure.table, erasure.names, key=now, earlier=lambda _: erasure.keys)
 

@@ -45,7 +45,7 @@ from cdc_pipeline.operations.erase.certify import alone, certified
 from cdc_pipeline.operations.erase.keys import earlier_names
 from cdc_pipeline.operations.erase.remasked import Remasked, shown
 from cdc_pipeline.operations.snapshot.snapshot import take_snapshot
-from cdc_pipeline.position.cursor import CursorStore, Suspension, TargetState
+from cdc_pipeline.position.cursor import CursorStore, Suspension
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.run.observer import OperationRun, RunObserver
 from cdc_pipeline.run.plan.needs_snapshot import choose
@@ -84,8 +84,6 @@ class RemaskedTarget(FrozenModel):
 
 
 class RemaskPreview(FrozenModel):
-    """What is still to be done."""
-
     source: str
     table: str
     targets: dict[str, RemaskedTarget]
@@ -93,8 +91,6 @@ class RemaskPreview(FrozenModel):
 
 @dataclass
 class _Remasking:
-    """One request, in the source's lock."""
-
     config: PipelineConfig
     asked: RemaskRequest
     batch: AdminBatch
@@ -123,9 +119,7 @@ class _Remasking:
         self.begun = [one for one in self.recorded if remasks.certificate_of(one.remask_id) is None]
 
     def to_do(self) -> dict[str, RemaskedTarget]:
-        """Targets whose rows have other masks, or wait for new rows. ConfigError: their rules
-        differ in more than masks.
-        """
+        """Targets that need new rows. ConfigError: their rules differ in more than masks."""
         found = {}
         for name in self.known:
             spec = self.cut.tables[name].spec
@@ -139,7 +133,8 @@ class _Remasking:
                     next_step="change masks alone, and other settings under another `name`",
                 )
             waits = any(name in one.masks for one in self.begun)
-            if differs or (waits and _needs_rows(self.states[name])):
+            suspended = self.states[name].suspended
+            if differs or (waits and suspended is not None and suspended.needs_snapshot):
                 past = _past_of(name, spec)
                 found[name] = RemaskedTarget(
                     mode=spec.mode, before=shown(before), after=shown(after), past=past
@@ -233,7 +228,6 @@ class _Remasking:
         return found
 
     def _check_shown(self) -> None:
-        """ConfigError: no snapshot can bring rows of the table."""
         if not isinstance(self.config.source, LiveSourceConfig):
             why, shown = "an archive shows no rows", None
         else:
@@ -247,10 +241,6 @@ class _Remasking:
                 next_step="rebuild it from the log: `--rebuild`, if journals reach back to the "
                 "table's creation; or restore the earlier masks, with which runs go on",
             )
-
-
-def _needs_rows(state: TargetState) -> bool:
-    return state.suspended is not None and state.suspended.needs_snapshot
 
 
 def _past_of(name: str, spec: TargetSpec) -> str:
@@ -322,9 +312,7 @@ def remask(
 
 
 def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink, sources: set[str]) -> None:
-    """Of operations that a killed process left when their tables were swapped in, or that would
-    bring rows with earlier masks.
-    """
+    """Left by a killed process after the swap, or with rows of earlier masks."""
     with ExitStack() as stack, operations_lock(config):
         kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild", "reread", "gap")
         for kind in kinds:
@@ -339,9 +327,7 @@ def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink, sources: set[str
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[RemaskCertificate]:
-    """Search the lake again for values from before each of a table's new masks. Raises
-    LakeStateError: they are not in place; ConfigError: as `remask`.
-    """
+    """LakeStateError: the new masks are not in place; ConfigError: as `remask`."""
     sink = build_sink(config)
     with admin_batch(
         sink, cursors=cursors, doing="check the masks", wait_s=config.snapshot.lock_wait_s

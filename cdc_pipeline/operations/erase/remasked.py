@@ -77,7 +77,6 @@ class Remasked(Certifying[RemaskCertificate]):
 
     @property
     def names(self) -> Mapping[str, Mapping[str, NameBound]]:
-        """By source table, each name that it had."""
         return self.done.names or self.names_now
 
     @property
@@ -133,7 +132,6 @@ class Remasked(Certifying[RemaskCertificate]):
 
     @cached_property
     def _masks(self) -> dict[str, dict[str, Mask]]:
-        """By target and column."""
         return {name: _masks_of(self.targets, name, spec) for name, spec in self.specs.items()}
 
     def _columns(self, target: str) -> set[str]:

@@ -42,15 +42,10 @@ _DAY_US: Final = 86_400_000_000  # a full vacuum, which lists folders, needs suc
 
 @dataclass
 class Sought:
-    """What some targets' tables must not hold, and what was found of it.
-
-    Attributes:
-        what: in words, of rows.
-        columns: of a target, that `count` looks at: how many of some rows hold it, in either
-            image.
-        names: of tables that may hold it beside the targets; `advice`: what is done about them.
-        since_us: when it left the newest versions.
-        versions: of tables, the first without it.
+    """`what`: in words, of rows; `count`: how many of some rows, with its `columns`, hold it in
+    either image; `names`: of tables that may hold it beside the targets; `advice`: what is done
+    about them; `since_us`: when it left the newest versions; `versions`: of tables, the first
+    without it.
     """
 
     what: str
@@ -148,7 +143,6 @@ class Search:
                 self.removable += files
 
     def _left_tables(self, sought: Sought) -> None:
-        """Tables of this source by one of the names."""
         for name in set(sought.names) - set(sought.targets):
             with suppress(CdcError):
                 log = read_table_log(self.paths.table(name))
@@ -167,9 +161,7 @@ class Search:
             one.held.append(Held(what=what, where=where, why=why, until_us=until_us))
 
     def remove_now(self) -> None:
-        """Files that no newest version needs; the caller holds both locks, and has removed older
-        cuts. Logs are left to their retention.
-        """
+        """The caller holds both locks, and has removed older cuts."""
         for file in self.removable:
             for at in (file, file.with_name(f".{file.name}.crc")):
                 storage_of(at).remove(at)

@@ -2,9 +2,8 @@
 
 Rules:
 - An annotation precedes the table maps of its statement. It holds for the rows events behind it in
-  the same transaction, up to and including the one that ends the statement (flag 0x1). Rows of
-  triggers and cascades belong to the statement that caused them; rows of a later statement that was
-  logged without its text have none.
+  the same transaction, up to the one that ends the statement (flag 0x1): those of its triggers and
+  cascades, too. A later statement that was logged without its text has none.
 - The text is what the session sent, in its character set, which the event does not name: bytes that
   are not UTF-8 appear as U+FFFD.
 - Both servers write them only if configured: binlog_rows_query_log_events=ON,
@@ -34,17 +33,13 @@ _NO_STATEMENT: Final = ("", -2, "")
 
 
 class StatementReader:
-    """Reader of consecutive runs of events, after the transaction pass; a statement may span
-    chunks.
-    """
+    """Reader of consecutive events, after the transaction pass; a statement may span chunks."""
 
     def __init__(self) -> None:
         self._open = _NO_STATEMENT  # journal, offset of the transaction, text
 
     def read(self, chunk: Chunk, first: int = 0, stop: int | None = None) -> pa.DictionaryArray:
-        """large_string: the statement of each event in rows [first, stop) of `chunk`, by default
-        all; null for all but rows events, and for rows whose statement is not in the log.
-        """
+        """large_string, of rows [first, stop); null where no statement, or no rows event, is."""
         events = chunk.events[first:stop]
         types, transactions = events["event_type"], events["tx_offset"]
         notes = np.flatnonzero(

@@ -2,14 +2,12 @@
 who have no server to query.
 
 Rules:
-- A table map with full metadata is read as always. One without is completed from the journals' own
-  statements about its table. If these are missing or contradict the map, it is filled in: what the
-  map contains is kept, and only missing parts are added.
+- A table map without full metadata is completed from the journals' own statements about its table.
+  If these are missing or contradict the map, only its missing parts are filled in.
 - Missing names become ``@1``, ``@2`` ..., as in mysqlbinlog. Missing signs: signed. Missing
   charsets: the one that the caller names. ENUM and SET without labels become unsigned integers: the
   label's number from 1, the members' bits.
-- Every table read in this way is noted once with what was missing, so that a guess is never taken
-  for what the server wrote.
+- Every such table is noted once with what was missing.
 
 Source: MySQL manual, binlog_row_metadata; `Table_map_event::Optional_metadata_field_type`.
 """
@@ -44,9 +42,8 @@ MEANINGS: Final = {
 
 
 class BareTables:
-    """Tables without full metadata: what was `missing`, by name; `on_new` is told each once;
-    `schemas`, as completed: what was missing for each.
-    `unknown_charset`: of texts without a charset; ``binary`` takes them for bytes.
+    """What was `missing`, by name; `on_new` is told each once; `schemas`, as completed: what was
+    missing for each. `unknown_charset`: ``binary`` takes such texts for bytes.
     """
 
     def __init__(self, unknown_charset: str = "utf8mb4") -> None:
@@ -62,9 +59,7 @@ class BareTables:
         known: TableSchema | None,
         error: SchemaError,
     ) -> TableSchema:
-        """For a table map whose own metadata and the statements before it (`known`) led to
-        `error`. `parse`: `table_map.parse` of the map.
-        """
+        """For a map that its own metadata and the statements before it (`known`) cannot explain."""
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
         is_contradiction = not isinstance(error, MetadataMissingError)

@@ -115,9 +115,7 @@ class _Waiting:
 
 
 class ChangeFiles:
-    """Context manager that writes waiting rows at its end, even after an error; `files`: whole
-    ones. Raises ConfigError if the directory holds Parquet files already.
-    """
+    """Writes waiting rows at its end, even after an error; `files`: whole ones."""
 
     def __init__(self, directory: Path, *, file_bytes_max: int = _FILE_BYTES_MAX) -> None:
         directory.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,6 @@ REPEATED_BYTES_MAX: Final = 64 << 20
 
 
 def lines_of(piece: LogPiece, changes: Changes, selection: Selection) -> Iterator[bytes]:
-    """As bytes with line ends."""
     if len(piece.events) > 1 and _repeated_bytes(piece, changes) > REPEATED_BYTES_MAX:
         changes.clear()
         middle = len(piece.events) // 2

@@ -77,9 +77,7 @@ class LogPiece:
         return Gtids(self.gtids.keys, self.gtids.key[at], self.gtids.number[at])
 
     def decoded(self) -> Iterator[tuple[LogPiece, Changes]]:
-        """Once, with its changes. Raises as `decode_rows`, after the part before the event that
-        the error names.
-        """
+        """Once, with its changes; before an error, what comes before its event."""
         try:
             changes = [
                 (
@@ -107,7 +105,6 @@ class LogPiece:
             yield self.between(first, stop)
 
     def between(self, first: int, stop: int) -> LogPiece:
-        """The piece with ``events[first:stop]``, at least one event."""
         low, high = int(self.events[first]), int(self.events[stop - 1])
         tables = [TableRows(table.schema, _between(table.rows, low, high)) for table in self.tables]
         return replace(

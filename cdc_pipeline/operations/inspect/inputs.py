@@ -69,11 +69,8 @@ def read_all(
 
 def follow(path: Path, selection: Selection, *, wait: Callable[[], bool]) -> Iterator[FileChunk]:
     """Chunks of a log that is being written, while `wait`, called when there is nothing new,
-    allows. `path`: a directory of journals, or one journal: those with higher numbers beside it
-    follow.
-
-    Raises BinlogError: as `read_all`; an event that is cut where the next journal has begun;
-    SourceIdentityError: a journal became shorter or was replaced while it was read.
+    allows. `path`: a directory, or one journal: those with higher numbers beside it follow. Raises
+    BinlogError; SourceIdentityError: a journal became shorter or was replaced while it was read.
     """
     file = None if path.is_dir() else path
     while file is None:
@@ -156,8 +153,6 @@ def _read(handle: BinaryIO, file: Path) -> Iterator[FileChunk]:
 
 
 class _JournalStream:
-    """One journal, from its magic number on; unbuffered: a pipe is read as it fills."""
-
     def __init__(self, handle: BinaryIO, name: str) -> None:
         self._handle = handle
         self._name = name
@@ -167,7 +162,6 @@ class _JournalStream:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of the journal that were read, whole events or not."""
         return self._framer.offset + len(self._buffer) if self._magic else 0
 
     def chunks(self) -> Iterator[Chunk]:

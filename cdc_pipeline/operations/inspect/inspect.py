@@ -3,7 +3,6 @@
 Rules:
 - Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
 - What cannot be shown stops with journal and offset, after everything before it.
-- Changes appear in the order of the log, by the rules of `change_log`.
 - An incomplete table map (binlog_row_metadata below FULL) is completed from the CREATE and ALTER
   TABLE statements of the journals themselves, for all tables, chosen or not. `bare_table_maps`
   fills in and notes the rest.
@@ -114,7 +113,7 @@ class Inspection:
 
     def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
         """An error is part of the summary."""
-        builder = SummaryBuilder(everything=self.selection.is_everything)
+        builder = SummaryBuilder(everything=self.selection == Selection())
         try:
             with _shown_in_errors():
                 for piece, its_changes in self.changes(builder.seen(chunks)):
@@ -135,7 +134,6 @@ class Inspection:
 
 @contextmanager
 def _shown_in_errors() -> Iterator[None]:
-    """Give an error the journal's name for people."""
     try:
         yield
     except CdcError as error:

@@ -59,10 +59,6 @@ class Selection:
     gtids: str = ""
     exclude_gtids: str = ""
 
-    @property
-    def is_everything(self) -> bool:
-        return self == Selection()
-
     def wants_table(self, database: str, table: str) -> bool:
         return not self.tables or any(
             pattern.matches(database, table) for pattern in _parsed(self.tables, self.names)
@@ -103,7 +99,6 @@ class Selection:
         )
 
     def skips_after(self, journal: str) -> bool:
-        """Whether the whole journal lies behind what is wanted."""
         return self.to_position is not None and journal_number(journal) > self.to_position.order[0]
 
 
@@ -190,7 +185,6 @@ _parsed_set = lru_cache(maxsize=4)(parse_gtid_set)
 
 @lru_cache(maxsize=64)
 def _parsed(patterns: tuple[str, ...], names: NameRule) -> tuple[TablePattern, ...]:
-    """Raises ConfigError if a pattern of tables is not valid."""
     try:
         return tuple(TablePattern.parse(text, names) for text in patterns)
     except ValueError as error:

@@ -23,19 +23,12 @@ from cdc_pipeline.binlog.events import gtid, rotate
 from cdc_pipeline.operations.inspect.change_log import Changes, LogPiece
 from cdc_pipeline.operations.inspect.inputs import STDIN, FileChunk, shown_name
 
-ENDS_ROTATED: Final = "rotated"
-ENDS_STOPPED: Final = "stopped"
-ENDS_IN_USE: Final = "in use"
-ENDS_OPEN: Final = "no end mark"
-
 # By number: the last event may be of an unknown, ignorable type.
-_ENDS: Final = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}
+_ENDS: Final = {int(EventType.ROTATE): "rotated", int(EventType.STOP): "stopped"}
 
 
 @dataclass(slots=True)
 class LargestTransaction:
-    """The transaction that takes the most bytes of its journal."""
-
     journal: str
     offset: int
     gtid: str | None
@@ -46,8 +39,8 @@ class LargestTransaction:
 @dataclass(slots=True, kw_only=True)
 class JournalInfo:
     """One journal. `previous_gtids`: the set at its head, None if it has none; `first_gtid`,
-    `last_gtid`: of its wanted transactions, in the order of the log; `ends`: ENDS_...: "rotated"
-    to `next_journal`, "stopped" by a clean shutdown, "in use" (being written, or its server was
+    `last_gtid`: of its wanted transactions, in the order of the log; `ends`: "rotated" to
+    `next_journal`, "stopped" by a clean shutdown, "in use" (being written, or its server was
     killed), or "no end mark" (a copy of a journal that was being written, or a part of one);
     `packed_bytes`, `unpacked_bytes`: of compressed transactions in it.
     """
@@ -64,7 +57,7 @@ class JournalInfo:
     first_gtid: str | None = None
     last_gtid: str | None = None
     transactions: int = 0
-    ends: str = ENDS_OPEN
+    ends: str = ""
     next_journal: str | None = None
     packed_bytes: int = 0
     unpacked_bytes: int = 0
@@ -72,8 +65,6 @@ class JournalInfo:
 
 @dataclass(slots=True)
 class TableChanges:
-    """Over all journals."""
-
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
@@ -99,9 +90,7 @@ class JournalSummary:
 
 
 class SummaryBuilder:
-    """Collector of a `summary`, whole after `finish`; `everything`: no selection, so that every
-    event counts.
-    """
+    """Whole after `finish`; `everything`: no selection, so that every event counts."""
 
     def __init__(self, *, everything: bool = True) -> None:
         self.summary = JournalSummary()
@@ -111,17 +100,14 @@ class SummaryBuilder:
         self._rows_of: dict[tuple[str, int], int] = {}  # of the last transaction so far
 
     def seen(self, chunks: Iterable[FileChunk]) -> Iterator[FileChunk]:
-        """Pass chunks on, with marks of their journals counted, and all events if everything is
-        wanted.
-        """
+        """Chunks passed on, with their journals' marks counted; all events, if all are wanted."""
         for file, chunk in chunks:
             info = self._info(chunk)
             events, journal_format = chunk.events, chunk.journal_format
             info.size_bytes = chunk.end_offset if file == STDIN else file.stat().st_size
             last_type = int(events["event_type"][-1])
-            info.ends = _ENDS.get(last_type) or (
-                ENDS_IN_USE if journal_format.in_use else ENDS_OPEN
-            )
+            unended = "in use" if journal_format.in_use else "no end mark"
+            info.ends = _ENDS.get(last_type, unended)
             marks = np.isin(events["event_type"], (*SET_TYPES, EventType.ROTATE))
             for row in np.flatnonzero(marks).tolist():
                 kind, offset = int(events["event_type"][row]), int(events["offset"][row])
@@ -137,7 +123,6 @@ class SummaryBuilder:
             yield file, chunk
 
     def add_piece(self, piece: LogPiece, changes: Changes) -> None:
-        """Count wanted events."""
         info, summary = self._info(piece.chunk), self.summary
         events = piece.chunk.events[piece.events]
         if not self._everything:

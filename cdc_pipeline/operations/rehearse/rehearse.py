@@ -72,13 +72,7 @@ _K = StatementKind
 
 
 class RehearsedChange(FrozenModel):
-    """What happens to one target.
-
-    Attributes:
-        steps: in words, in their order.
-        features: the Delta features that these need of readers.
-        excludes: presets of readers that lack one of them.
-    """
+    """`features`: of Delta, that readers need for these; `excludes`: presets that lack one."""
 
     target: str
     steps: tuple[str, ...]
@@ -87,9 +81,8 @@ class RehearsedChange(FrozenModel):
 
 
 class RehearsedStatement(FrozenModel):
-    """`sql`: without literals; `line`: where it begins; `policy`: that of the schema changes which
-    decided, if one did; `tables`: of the source; `suspends`: targets; `next_step`: what would be
-    left to do.
+    """`line`: where it begins; `policy`: that of the schema changes which decided, if one did;
+    `suspends`: targets; `next_step`: what would be left to do.
     """
 
     line: int
@@ -121,9 +114,7 @@ class Rehearsal(FrozenModel):
 def rehearse(
     config: PipelineConfig, script: str, *, cursors: CursorStore, database: str = ""
 ) -> Rehearsal:
-    """`script`: as the servers' clients take it, with DELIMITER; `database`: its default one.
-    Raises what would keep a run from starting.
-    """
+    """`script`: with DELIMITER, as clients take it. Raises what would keep a run from starting."""
     sink = build_sink(config)
     cut, unfinished = sink.last_cut(), sink.pending_record()
     cursor = reconcile(cursors.read(), cut).cursor
@@ -175,10 +166,7 @@ def rehearse(
 
 @dataclass(slots=True)
 class _Log:
-    """Of a server that runs the statements, as a run would have come to know its tables.
-
-    `planned`: the source tables of a run's plan.
-    """
+    """Of a server that runs the statements; `planned`: the source tables of a run's plan."""
 
     config: PipelineConfig
     identity: ServerIdentity
@@ -193,7 +181,6 @@ class _Log:
         return self.identity.flavor == "mariadb"
 
     def concerns(self, statement: Statement) -> bool:
-        """Whether it may change a captured table, or its rows."""
         if statement.kind is _K.DML and not statement.tables:
             return True
         return statement.drops_database or (
@@ -216,9 +203,7 @@ class _Log:
         )
 
     def decide(self, rules: StatementRules, query: Query) -> tuple[Decision | None, list[CdcError]]:
-        """Apply the decision. Without one: it stops the run, by the last of the errors; the others
-        suspend their tables.
-        """
+        """Apply it. None: the last of the errors stops the run; others suspend their tables."""
         self.end = at = replace(self.end, offset=self.end.offset + 1)
         errors: list[CdcError] = []
         while True:

@@ -83,7 +83,9 @@ class SnapshotChunks:
             if schemas is None:
                 schemas = self.source.schemas(todo)
             try:
-                self._check_there(schemas, todo)
+                if gone := [name for name in todo if name not in schemas]:
+                    what = "the table is gone or has a column of an unknown type"
+                    raise _TableGoneError(what, table=gone[0])
                 self._stretch({name: schemas[name] for name in todo})
             except (TableChangedError, SchemaError, UnrepresentableValueError) as error:
                 self._pass(error)
@@ -126,7 +128,6 @@ class SnapshotChunks:
                     return  # the rest of it is not needed
 
     def _batch(self, chunks: Iterator[Chunk], schemas: Mapping[str, TableSchema]) -> bool:
-        """Return whether there may be more."""
         is_more, rows, progress, taken = True, 0, self._progress, set[str]()
         with self.side.reading() as batch:
             while rows < self.main.config.snapshot.chunk_rows:
@@ -176,15 +177,7 @@ class SnapshotChunks:
 
     # -- DDL ---------------------------------------------------------------------------------------
 
-    def _check_there(self, schemas: Mapping[str, TableSchema], names: list[str]) -> None:
-        for name in names:
-            if name not in schemas:
-                raise _TableGoneError(
-                    "the table is gone or has a column of an unknown type", table=name
-                )
-
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
-        """Raises TableChangedError if a table has changed since it was read."""
         now = self.source.schemas(schemas)
         for name, schema in schemas.items():
             if now.get(name) != schema:
@@ -193,9 +186,8 @@ class SnapshotChunks:
                 )
 
     def _pass(self, error: TableChangedError | SchemaError | UnrepresentableValueError) -> None:
-        """Bring main and side lake past a DDL; raises the error if it concerns no table of the
-        snapshot. A table that contradicts the side lake even then, or has a row that cannot be
-        applied, leaves the snapshot.
+        """Bring main and side lake past a DDL. A table that contradicts the side lake even then, or
+        has a row that cannot be applied, leaves the snapshot.
         """
         name = error.table or ""
         if name not in self.side.state.sources:

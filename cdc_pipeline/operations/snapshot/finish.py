@@ -45,9 +45,8 @@ class Swapped:
 
 @dataclass
 class Finish:
-    """Swap of a side lake's tables, which are whole from `high` on. `doing`: what its captures
-    are for, in words; `check`, called after each of them, raises if the tables must not be
-    swapped in; `is_whole`: see `content.replacement`.
+    """The tables are whole from `high` on. `doing`: in words; `check`, called after each capture,
+    raises if they must not be swapped in; `is_whole`: see `content.replacement`.
     """
 
     side: SnapshotLake
@@ -58,10 +57,7 @@ class Finish:
     is_whole: bool = False
 
     def run(self) -> Swapped | None:
-        """Capture to the main cursor and swap in; None if no table is left. The same call
-        resumes. Raises SnapshotError: the wait timed out; or a table could not take its target's
-        place.
-        """
+        """None if no table is left. SnapshotError: the wait was too long, or a swap failed."""
         side, rounds = self.side, 0
         until_s = time.monotonic() + self.main.config.snapshot.lock_wait_s
         while names := self._unswapped():

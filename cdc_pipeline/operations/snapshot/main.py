@@ -47,7 +47,6 @@ class MainLake:
     spark_started: bool = False  # by `locked`
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
-        """The source's cursor and the last cut, without the lock."""
         cursor = self.cursors.read()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
@@ -56,9 +55,7 @@ class MainLake:
         return build_sink(self.config).pending_record()
 
     def capture(self, *, snapshot_of: Collection[str] = ()) -> CursorState:
-        """To the end of the log; a target of `snapshot_of` that stops it is suspended, which is no
-        error.
-        """
+        """A target of `snapshot_of` that stops it is suspended, which is no error."""
         self.observer.step("capturing the source")
         while True:
             try:

@@ -39,8 +39,6 @@ class KeyChangedError(TableChangedError):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A range of a key with this `layout`."""
-
     schema: TableSchema
     bounds: KeyRange
     layout: str = ""
@@ -139,7 +137,6 @@ class ChunkReader:
 
 
 def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chunk:
-    """In a view of its own."""
     try:
         reader.begin_view()
         high = server.end_position()  # the end mark: nothing after it is in the view

@@ -12,10 +12,9 @@ from cdc_pipeline.position.cursor import ResumePlace
 
 
 class SnapshotTarget(FrozenModel):
-    """A target that has its snapshot. `rows`: of the new content, -1 unknown; `rows_read`,
-    `chunks`, `rows_quarantined`: of its source tables; `low`, `high`: the place whose seq the
-    rows carry, and the end of the log when the last row was read; `cut`, `delta_version`: the
-    first with the new content.
+    """`rows`: of the new content, -1 unknown; `rows_read`, `chunks`, `rows_quarantined`: of its
+    source tables; `low`, `high`: the place whose seq the rows carry, and the end of the log when
+    the last row was read; `cut`, `delta_version`: the first with the new content.
     """
 
     operation_id: str

@@ -42,9 +42,7 @@ class ReadPosition:
 
 
 def judged_rows(targets: Targets, rows: DecodedRows) -> tuple[Judged, TablePolicy]:
-    """Masked rows by SELECT, and what policies decide of them. Raises UnrepresentableValueError: a
-    value stops the table.
-    """
+    """Masked, and what policies decide. UnrepresentableValueError: a value stops the table."""
     rows = targets.masks.apply(rows)
     policy = table_policy(targets, rows.schema)
     judged = policy.judge(rows)
@@ -54,9 +52,7 @@ def judged_rows(targets: Targets, rows: DecodedRows) -> tuple[Judged, TablePolic
 
 
 class RowPath:
-    """Stager of any table's rows in a batch; `as_staged`: a target as the batch gets it, and the
-    layout of the data files that its rows become.
-    """
+    """`as_staged`: a target as the batch gets it, and the layout of its data files."""
 
     def __init__(
         self,
@@ -70,10 +66,7 @@ class RowPath:
         self._as_staged = as_staged
 
     def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> None:
-        """Stage changes of one table in every target, or in the quarantine. `first`: how many rows
-        of it were read at this place before. Raises UnrepresentableValueError: a
-        value stops the table; SchemaError: the table contradicts what is recorded.
-        """
+        """`first`: how many rows were read at this place before. As `judged_rows`, `accepted`."""
         with located(table=rows.schema.full_name):
             judged, policy = judged_rows(self.targets, rows)
             causes = {value.row: value for value in judged.bad}

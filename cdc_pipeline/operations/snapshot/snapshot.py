@@ -12,7 +12,6 @@ Rules:
   whatever it is, finishes a recorded batch of the main lake.
 - If a side lake cannot follow a change (a DDL that changes values, another server), only the tables
   concerned start again in a new one, at most `snapshot.attempts_max` times in all.
-- Only one snapshot of a table runs at a time.
 """
 
 from __future__ import annotations
@@ -74,15 +73,12 @@ def take_snapshot(
 ) -> SnapshotReport:
     """Take snapshots, or resume snapshots that were killed.
 
-    `tables`: source tables or targets to read whether they need it or not, by default all that
-    need it (`run/plan/needs_snapshot.py`); `restart`: start again the snapshots of these tables
-    that earlier processes left.
+    `tables`: source tables or targets to read whether they need it or not, by default all that need
+    it; `restart`: start those of these tables again.
 
-    Raises ConfigError: a table without a snapshot, or an archive as source; LockError: another
-    process is reading a table, or the source's lock is held for too long; SnapshotError: a
-    snapshot cannot be finished, and what to do; NothingMatchedError: without `tables`, a pattern
-    that has never matched a table; everything else is done; CdcError: everything else; the same
-    call resumes where this one stopped.
+    Raises ConfigError: a table without a snapshot, or an archive as source; LockError;
+    SnapshotError: a snapshot cannot be finished; NothingMatchedError: a pattern has never matched a
+    table, everything else is done; CdcError: the same call resumes where this one stopped.
     """
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError(

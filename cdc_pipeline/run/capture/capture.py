@@ -61,20 +61,16 @@ def capture(
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and bring the lake's tables up to it.
 
-    Args:
-        bound: the configuration's by default.
-        tables: only catch these up, if they are suspended; the cursor does not move (K4).
-        sink: in place of the configuration's own; its creator hears of its fault points.
-        parallel: read an archive on executors so divided, whatever `batch.decode` says.
+    `bound`: the configuration's by default; `tables`: only catch these up, if they are suspended;
+    the cursor does not move (K4); `sink`: in place of the configuration's own; its creator hears of
+    its fault points; `parallel`: read an archive on executors so divided, whatever `batch.decode`
+    says.
 
-    Raises:
-        LockError: another capture of this source is running.
-        PublicationError: readers by SQL are not shown the last cut; everything else is done.
-        TargetSuspendedError: some tables (of `tables`) are suspended; everything else is done.
-        NothingMatchedError: patterns of tables have never matched one; everything else is done.
-        TransactionError: the end of a prepared XA transaction is lost; everything else is done.
-        CdcError: everything else; what came before it is merged and acked to the last whole
-            transaction.
+    Raises LockError: another capture of this source is running; CdcError: what came before it is
+    merged and acked to the last whole transaction. When everything else is done: PublicationError:
+    readers by SQL are not shown the last cut; TargetSuspendedError: some tables (of `tables`) are;
+    NothingMatchedError: patterns have never matched a table; TransactionError: the end of a
+    prepared XA transaction is lost.
     """
     if tables is not None and bound is not None:
         raise ConfigError(

@@ -38,9 +38,7 @@ from cdc_pipeline.targets.targets import Targets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureContext(Publisher):
-    """For all ranges of a run. `positions`: how far the source's own log was stored (SPEC T3),
-    noted in the reader's thread.
-    """
+    """`positions`: how far the source's own log was stored (SPEC T3), noted by the reader."""
 
     config: PipelineConfig
     positions: FailbackPositions | None = None
@@ -50,16 +48,11 @@ class CaptureContext(Publisher):
 
 @dataclass(slots=True)
 class CaptureSession:
-    """A stretch of the log with the state of its stages.
-
-    Attributes:
-        cursor: of the source before it.
-        of_plan: tables that the plan of the source's own run knows, with or without a target: a
-            failure of one alone suspends it (K4), and the stretch may begin in an overlap (K7).
-            None otherwise: a failure stops it.
-        targets: as of the staged changes; the drain and the committer set it.
-        place: how far its transactions are staged.
-        schemas, history: written before what refers to them; no `history` with GTIDs.
+    """A stretch of the log with the state of its stages. `cursor`: of the source before it;
+    `of_plan`: tables that the plan of the source's own run knows: a failure of one alone suspends
+    it (K4), and the stretch may begin in an overlap (K7); None: a failure stops it; `targets`: as
+    of the staged changes; `place`: how far its transactions are staged; `schemas`, `history`:
+    written before what refers to them; no `history` with GTIDs.
     """
 
     run: LogRange
@@ -137,9 +130,7 @@ def open_session(
 
 
 class Overlap:
-    """It ends after `until_us`, if there is one. `accepted`: targets that may keep its changes
-    twice.
-    """
+    """It ends after `until_us`. `accepted`: targets that may keep its changes twice."""
 
     def __init__(self, *, until_us: int | None, accepted: Collection[str]) -> None:
         self._until_us = until_us
@@ -156,8 +147,7 @@ class Overlap:
 
     def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
         """OverlapUndecidedError: a target which keeps every change might get one of these twice.
-
-        `first_us`: commit time of the first of them; -1 not known.
+        `first_us`: commit time of the first; -1 not known.
         """
         if self._until_us is None or first_us > self._until_us:
             return

@@ -1,9 +1,8 @@
 """Catch up one suspended target, from its own position to the source's cursor (K4).
 
 Rules:
-- Its batches take numbers from the source's one counter and are recorded like any other. Cursor and
-  cut are written, but the cursor's position does not move. Each batch moves the target's own
-  position; the last one ends its suspension.
+- Its batches are recorded like any other, but the cursor's position does not move. Each batch moves
+  the target's own position; the last one ends its suspension.
 - It ends at the cursor and not at the last cut, because the cursor may have passed rows that only
   the suspended target has.
 - The target may hold some of these changes, of a batch that failed after its commit: the MERGE's

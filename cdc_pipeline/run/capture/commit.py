@@ -1,7 +1,7 @@
 """Commit the batches of a stretch: record -> merge -> cut -> cursor -> ack (K2, K3).
 
 Rules:
-- The cursor is written after the cut (`run/publish.py`); the ack comes after that, here.
+- The ack comes after the cursor (`run/publish.py`), here.
 - Prepared XA transactions are durable before the record or cursor that refers to them (K8,
   `lake/prepared.py`).
 - A range that changes no target makes no batch: at the end of a run only the cursor moves, under
@@ -78,9 +78,7 @@ class Committer:
         )
 
     def commit(self, *, final: bool = False) -> bool:
-        """Whether there was a batch. `final`: at the end of the range. After a SinkError the next
-        run finishes the batch.
-        """
+        """Whether there was a batch; after a SinkError the next run finishes it."""
         if self._session.stager.is_in_doubt:
             return False
         if self._session.overlap.is_held:

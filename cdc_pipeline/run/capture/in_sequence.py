@@ -70,9 +70,8 @@ def _left(resolved: ResolvedRun, cursor: CursorState | None) -> int | None:
 def hold_start(
     context: CaptureContext, state: RunState, resolved: ResolvedRun, *, source: Source
 ) -> RunState:
-    """Finish a run that has nothing to read. A first run keeps its start, so that `latest` does
-    not move on until the next one; so does one that has switched to another server. PositionError:
-    that lags behind what was applied (K7).
+    """A first run keeps its start, so that `latest` does not move on until the next one; so does
+    one that has switched to another server. PositionError: that lags behind what was applied (K7).
     """
     before, at = state.cursor, resolved.start
     if before is not None and not resolved.turns_to_another_server:
@@ -115,9 +114,7 @@ def learn_tables(
     *,
     source: Source,
 ) -> None:
-    """Ask the catalog for what the history lacks of the source's tables at a place (the cursor at
-    the end of the log, or a first run's start): the next DDL finds it even if a later one follows.
-    """
+    """What the history lacks at a place: the next DDL finds it even if a later one follows."""
     config, known = context.config, resolved.known
     captured = targets_at(config, state.cut, state.cursor).keeps_history
     schemas = state.schemas

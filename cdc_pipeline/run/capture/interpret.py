@@ -52,11 +52,8 @@ Unit = Sequence[EventSlice]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a unit changes. All of it is staged, or the run ends.
-
-    Attributes:
-        targets: what is known of them behind it.
-        suspensions: targets that its statements leave behind.
+    """All of it is staged, or the run ends. `targets`: what is known of them behind it;
+    `suspensions`: those that its statements leave behind.
     """
 
     unit: Unit
@@ -72,9 +69,7 @@ class Changes:
 
 
 def units(slices: Sequence[EventSlice]) -> Iterator[Unit]:
-    """Runs of whole transactions, and each other slice by itself. Slices that follow each other in
-    a chunk become one: what is done for each slice costs more than what is done for its events.
-    """
+    """Slices that follow each other in a chunk become one: each costs more than its events do."""
     whole: list[EventSlice] = []
     for piece in slices:
         if piece.kind is SliceKind.TRANSACTIONS:
@@ -129,9 +124,7 @@ class Interpreter:
         self._is_open_applied = False  # the open transaction has rows of a captured table
 
     def decide(self, unit: Unit) -> Decision | None:
-        """On a unit that is a single statement; one that changes a target is a batch of its own. As
-        `read`.
-        """
+        """On a single statement; one that changes a target is a batch of its own. As `read`."""
         piece = unit[0]
         if piece.kind is not SliceKind.STATEMENT:
             return None
@@ -139,9 +132,7 @@ class Interpreter:
         return self._decision(piece, row, parse_query(piece.chunk, row), self._session.targets)
 
     def read(self, unit: Unit, decided: Decision | None = None) -> Changes:
-        """`decided`: on the single statement that it is. Raises CdcError, with its place, if a unit
-        cannot be applied; nothing was learned then.
-        """
+        """CdcError, with its place: a unit cannot be applied; nothing was learned then."""
         maps, open_before = self._decoder.mark(), self._controls.open
         try:
             return self._read(unit, decided)

@@ -7,8 +7,7 @@ Rules:
 - Whether its rows count cannot be known then. Each run that reads to the log's end does all else,
   and fails, until `accept.unknown_xa` names the xid: its rows are dropped, which is noted. One
   without rows of captured tables is dropped at once.
-- An archive lists nothing, nor does MySQL for an account without XA_RECOVER_ADMIN: nothing is found
-  then. `doctor` warns of what has been prepared for long.
+- An archive lists nothing, nor does MySQL for an account without XA_RECOVER_ADMIN.
 """
 
 from __future__ import annotations

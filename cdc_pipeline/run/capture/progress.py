@@ -21,9 +21,7 @@ from cdc_pipeline.position.start.same_log import last_gtid, last_logged_event
 
 
 class Progress:
-    """Always between transactions. `position` has no GTID set (`full_position`), `batch_start`
-    has; `source_time_us`: -1 before the first transaction.
-    """
+    """Between transactions. `position` has no GTID set (`full_position`), `batch_start` has."""
 
     def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
         self.position = start
@@ -41,9 +39,7 @@ class Progress:
         self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
-        """With the set of all that was executed, if the source uses GTIDs. Else later ones might
-        be in no set, and a dump by a partial one sends applied transactions again.
-        """
+        """With all GTIDs: a dump by a partial set sends applied transactions again."""
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 
     def count(self, name: str, number: int) -> None:

@@ -45,9 +45,7 @@ class Collected:
 
 
 class Stager:
-    """Stager of rows, statements and notes, one batch after the other. `staged`: the current one,
-    None if it has nothing; `is_in_doubt`: a step failed halfway.
-    """
+    """`staged`: None if the batch has nothing; `is_in_doubt`: a step failed halfway."""
 
     def __init__(
         self, *, number: int, sink: Sink, begin: Callable[[int], StagedBatch] | None = None
@@ -123,7 +121,6 @@ class Stager:
     # -- an open transaction -----------------------------------------------------------------------
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """Leave out events that ROLLBACK TO undid (see `Savepoints.undone`)."""
         if self.staged is not None:
             self.staged.undo_open(undone)
 
@@ -164,8 +161,6 @@ class Stager:
 
 
 class TransactionNames:
-    """Of the transactions that are being drained."""
-
     def __init__(self) -> None:
         self._slices: Sequence[EventSlice] = ()
         self._names_known: dict[tuple[int, int], str] | None = None

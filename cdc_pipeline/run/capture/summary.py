@@ -34,9 +34,7 @@ _Entry = TypeVar("_Entry", DdlDecision, Note)
 
 
 class RunSummary:
-    """Totals of some of a run's batches, the last of which is `latest`. `interval` covers idle
-    parts, too; of `ddl` and `notes` the first `ENTRIES_KEPT_MAX` are kept.
-    """
+    """`interval` covers idle parts, too; of `ddl` and `notes` `ENTRIES_KEPT_MAX` are kept."""
 
     def __init__(self) -> None:
         self.batches = 0
@@ -106,10 +104,9 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunState(Recovered):
-    """A run between two of its steps; what it suspends itself is not retried at once.
-
-    `main`: what was published with the cursor; `others` moved no cursor. `schemas`: those of the
-    session that has read in sequence; None if executors have read since.
+    """What it suspends itself is not retried at once. `main`: what was published with the cursor;
+    `others` moved none. `schemas`: of a session that read in sequence; None if executors have
+    since.
     """
 
     main: RunSummary = field(default_factory=RunSummary)
@@ -119,7 +116,6 @@ class RunState(Recovered):
     schemas: Schemas | None = None
 
     def after(self, done: RunSummary) -> RunState:
-        """After batches that moved no cursor."""
         cut = done.latest
         if cut is None:
             return self

@@ -5,9 +5,8 @@ Rules:
   failure stops the run if it concerns the log itself, names no table, or would leave no captured
   table following.
 - Rows that only a statement carries are an error of each table that it may have reached (K29).
-- A target that is no longer captured leaves the cursor, with a note. If it is included again, it
-  starts from scratch, and its old Delta table must be removed first: to resume from its old place
-  would silently lose what came in between.
+- A target that is no longer captured leaves the cursor, with a note. If it is included again, its
+  old Delta table must be removed first: to resume there would lose what came in between.
 """
 
 from __future__ import annotations
@@ -86,9 +85,7 @@ def suspend_for(
     epoch: int,
     begin: Position | None = None,
 ) -> Suspend | None:
-    """None if the failure stops the run. `planned`: the source tables of the run's plan; None if
-    it may suspend none.
-    """
+    """None if it stops the run. `planned`: the run's source tables; None: it suspends none."""
     if not _is_of_one_table(error, planned, targets):
         return None
     assert error.table is not None
@@ -144,7 +141,6 @@ def suspended_error(
 
 
 def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = None) -> None:
-    """Raise TargetSuspendedError if tables, or some of those given, are suspended."""
     if cursor is None:
         return
     suspended = {
@@ -157,7 +153,6 @@ def check_suspended(cursor: CursorState | None, tables: Sequence[str] | None = N
 
 
 def resume(context: CaptureContext) -> RunState:
-    """Finish what is recorded, remove what is not (K2, K3)."""
     # Perhaps it leaves all: the remedies that their errors name need a source that goes on (K22).
     found = recover(context, leaves=Routes(context.config).is_followed)
     state = RunState(*(getattr(found, known.name) for known in fields(found)))

@@ -59,9 +59,7 @@ class _Add:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Apply or drop a transaction: what is parked, or its `tables`, if its prepare comes in the
-    same run of slices.
-    """
+    """Apply or drop what is parked, or its `tables`, if its prepare is in the same slices."""
 
     end: XaEnd
     tables: Sequence[DecodedTable] | None = None
@@ -98,12 +96,9 @@ class XaPlanner:
         rows: Mapping[TransactionKey, Sequence[DecodedTable]],
         targets: Targets,
     ) -> tuple[tuple[XaStep, ...], Targets]:
-        """The steps for a run of slices, and the targets behind them; `rows`: of the parts.
-
-        Raises:
-            UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
-            TransactionError: an xid is prepared while it is open.
-            SchemaError, KeylessTableError, StagingError: the rows cannot be applied.
+        """The steps for a run of slices, and the targets behind them; `rows`: of the parts. Raises
+        UnknownXaError; TransactionError: an xid is prepared while it is open; SchemaError,
+        KeylessTableError, StagingError: the rows cannot be applied.
         """
         steps: list[XaStep] = []
         waiting: dict[str, int] = {}  # xids that this run prepared, each with its step
@@ -219,9 +214,7 @@ class XaStaging:
         self._gathered_bytes = 0
 
     def apply(self, steps: Sequence[XaStep]) -> Counter[str]:
-        """Within `Stager.together`; returns an interval's counts, and the ``rows`` that became
-        effective.
-        """
+        """Within `Stager.together`: an interval's counts, and the ``rows`` that took effect."""
         self._counts = Counter()
         for step in steps:
             match step:
@@ -312,9 +305,7 @@ class XaStaging:
 
 
 def check_not_parked(decision: Decision, *, parking: XaParking, targets: Targets) -> None:
-    """UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA
-    COMMIT (K8, K28).
-    """
+    """UnsupportedDdlError: a table is renamed while rows of it wait (K8, K28)."""
     for table in dict.fromkeys(old for old, _ in decision.statement.renames):
         source = table_name(*table)
         if parking.holds_rows_of(source) and not targets.is_suspended(*table):

@@ -80,16 +80,11 @@ class DecodedTable:
 
 @dataclass(frozen=True, slots=True)
 class DecodedRun:
-    """The changes of some consecutive slices.
-
-    Attributes:
-        tables: one entry per table and schema version, in order of first appearance.
-        transactions_applied: with a row of a captured table, without those that wait.
-        waiting: changes of captured tables of each transaction whose rows wait.
-        row_events_ignored, row_events_suspended: of tables not captured, or suspended (K4).
-        rows_erased: left out, or changed, because their keys were erased.
-        bad: rows that cannot be applied, for the quarantine; not among `tables`.
-        notes: of columns that keep the type of their target, once for each.
+    """`tables`: by table and schema version; `transactions_applied`: with a row of a captured
+    table, without those that wait; `waiting`: changes of captured tables of each;
+    `row_events_ignored`, `row_events_suspended`: of tables not captured, or suspended (K4);
+    `rows_erased`: left out, or changed; `bad`: for the quarantine, not among `tables`; `notes`: of
+    columns that keep the type of their target, once for each.
     """
 
     tables: tuple[DecodedTable, ...]
@@ -147,10 +142,8 @@ class RunDecoder:
         undone: Undone | None = None,
         waiting: Collection[TransactionKey] = (),
     ) -> DecodedRun:
-        """`waiting`: transactions whose rows wait. Changes that ROLLBACK TO undid are left out,
-        and rows that cannot be applied, if their policies allow it and they do not wait.
-
-        Raises BinlogError or SchemaError with journal and offset; nothing of `slices` counts then.
+        """`waiting`: transactions whose rows wait: none of them goes to the quarantine. Raises
+        BinlogError or SchemaError with journal and offset; nothing of `slices` counts then.
         """
         undone, self._targets, self._rows_erased = undone or {}, targets, 0
         selections: dict[TableSchema, list[RowsSelection]] = {}
@@ -199,7 +192,7 @@ class RunDecoder:
         return DecodedRun(
             tuple(tables),
             ignored,
-            _distinct(applied),
+            sum(len(np.unique(np.concatenate(offsets))) for offsets in applied.values()),
             apart,
             left,
             self._rows_erased,
@@ -290,10 +283,6 @@ def _journals(parts: Sequence[RowsSelection]) -> set[tuple[int, int]]:
     return {(journal_number(one.journal), one.journal_format.created_s) for one in chunks}
 
 
-def _distinct(offsets: Mapping[str, list[NDArray[np.int64]]]) -> int:
-    return sum(len(np.unique(np.concatenate(parts))) for parts in offsets.values())
-
-
 def _without_event(
     parts: Sequence[RowsSelection], error: CdcError
 ) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
@@ -360,10 +349,9 @@ def _unlogged(
     decoded: DecodedRows, taken: Callable[[str], bool]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which columns of which inserts, and of which updates, have values that the log does not
-    contain, each (rows, columns). An insert lacks what took its default. An update lacks what did
-    not change, and generated columns on servers that leave them out (MariaDB 11.8): those are in
-    neither image, though the one before is not the key alone. NOBLOB leaves out BLOBs that did not
-    change.
+    contain, each (rows, columns). An insert lacks what took its default; an update what did not
+    change, and generated columns on MariaDB 11.8: those are in neither image, though the one before
+    is not the key alone. NOBLOB leaves out BLOBs that did not change.
     """
     columns = decoded.schema.columns
     before, after = decoded.has_before, decoded.has_after

@@ -61,11 +61,8 @@ def journal_schemas(ask: AskCatalog = lambda _captured: None) -> Schemas:
 
 
 class Schemas:
-    """Schema history; implements `transaction.table_maps.KnownSchemas`, in the drain's thread.
-
-    Attributes:
-        corrections: what `observed` has added: schemas with journal and offset of their table maps.
-        programs: returns the server's triggers, views, routines and cascades, if it shows them all.
+    """`transaction.table_maps.KnownSchemas`, in the drain's thread. `corrections`: what `observed`
+    has added; `programs`: the server's triggers, views, routines and cascades, if it shows all.
     """
 
     def __init__(
@@ -81,10 +78,8 @@ class Schemas:
         kept_us: int = 0,
         ask_programs: AskPrograms = lambda: None,
     ) -> None:
-        """`captured`: tables that the catalog is asked for, until `apply` says otherwise. `left`:
-        where another log was left that this one goes on from. `kept_us`: how long versions stay
-        that no position needs any more. `ask_programs` is called once, when a statement first
-        needs them.
+        """`captured`: tables that the catalog is asked for, until `apply` says otherwise; `left`:
+        where another log was left; `kept_us`: how long versions stay that no position needs.
         """
         self.programs = cache(ask_programs)
         self._history = history
@@ -149,7 +144,6 @@ class Schemas:
         return _NO_TABLE if version is None else version.why or _NO_TABLE
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
-        """Correct the history if a table map contradicts it."""
         place = seq_of_place(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
         generated, origin = None, Origin.TABLE_MAP
@@ -316,10 +310,8 @@ def schemas_of(
     captured: Captured,
     left: int | None = None,
 ) -> Schemas:
-    """For a run from `run.start` on; LakeStateError: the stored history is damaged.
-
-    `cursor`: up to which it is complete; `left`: where another server's log was left that the run
-    goes on from.
+    """For a run from `run.start` on. `cursor`: up to which the history is complete; `left`: where
+    another server's log was left. LakeStateError: it is damaged.
     """
     file, start = history_file(config), run.start
     # Without a cursor it is unknown what lies between a leftover history and the start.

@@ -46,10 +46,8 @@ _INDEXES: Final = (ActionKind.INDEX, ActionKind.DROP_PRIMARY_KEY)
 
 
 class StatementRules:
-    """Tables and policies of a pipeline, applied to statements. Used by both threads.
-
-    Its state belongs to the reader alone: new names of captured tables, so that DDL under them
-    stands alone too. The drain learns them from its targets, when it gets there.
+    """Used by both threads. Its state belongs to the reader: new names of captured tables, so that
+    DDL under them stands alone too. The drain learns them from its targets, when it gets there.
     """
 
     def __init__(
@@ -102,18 +100,11 @@ class StatementRules:
         place: RowPosition | None = None,
         in_overlap: bool = False,
     ) -> Decision:
-        """What the statement does to the targets; suspended ones are left out (K4).
+        """What the statement does to the targets; suspended ones are left out (K4). The first
+        target's decision is recorded. `place`: of rows that the statement removes; `in_overlap`: it
+        is recorded as applied if its result exists.
 
-        Each target of a table gets its own decision; the first one's is recorded for the
-        statement.
-
-        Args:
-            place: of rows that the statement itself removes.
-            in_overlap: a statement is recorded as applied if its result exists.
-
-        Raises:
-            UnsupportedDdlError, UnsupportedEventError, ContentUnknownError: it cannot be applied;
-                with journal, offset and what to do.
+        Raises UnsupportedDdlError, UnsupportedEventError, ContentUnknownError, with their place.
         """
         meant = partial(self._meant, query, targets, journal, offset)
         try:
@@ -224,8 +215,7 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
 
 def notes_of(decision: Decision, query: Query) -> Iterator[Note]:
     """Of what DDL may hide: no catalog warns of a constraint's cascades once it is gone, and the
-    text says neither that it was a foreign key nor what that did to rows before; a shadow's copy
-    may have left rows out, which is logged under its name alone.
+    text does not say that it was a foreign key; a shadow's copy may have left rows out.
     """
     statement, ddl = decision.statement, decision.ddl
 
@@ -269,9 +259,7 @@ def _drops_index(statement: Statement) -> bool:
 
 
 def check_not_emptied(decision: Decision) -> None:
-    """ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again of
-    which only these rows tell the columns or the key.
-    """
+    """ContentUnknownError: CREATE TABLE ... SELECT, logged with its rows, makes a table again."""
     for change in decision.changes:
         if change.empties:
             raise ContentUnknownError(

@@ -42,8 +42,6 @@ _NOTHING_UNDONE = np.empty((0, 2), np.int64)
 
 
 class Ending(Enum):
-    """How a transaction ends."""
-
     COMMITTED = auto()
     PREPARED = auto()  # its rows wait for XA COMMIT
     ROLLED_BACK = auto()
@@ -78,13 +76,9 @@ class XaEnd:
 
 @dataclass(frozen=True, slots=True)
 class XaPart:
-    """A transaction of XA, or a part of one, whose rows wait.
-
-    Attributes:
-        tx_offset, offset: its first event, and its last one here.
-        ending: COMMITTED (in one phase), PREPARED, or None if it goes on.
-        xid: if it is prepared; else "".
-        undone: ranges of its event ordinals that do not count (see `Savepoints.undone`).
+    """A transaction of XA, or a part of one, whose rows wait. `tx_offset`, `offset`: its first
+    event, and its last one here; `ending`: None if it goes on; `xid`: "" if it is not prepared;
+    `undone`: ranges of its event ordinals that do not count.
     """
 
     journal: str
@@ -118,12 +112,8 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionControl:
-    """Effects of the statements and ends in a run of slices on its rows.
-
-    Attributes:
-        undone: ranges of event ordinals that do not count, by transaction (`Savepoints.undone`).
-        waiting: transactions whose rows wait; in the order of the log.
-        open: the transaction that the slices are a piece of; `ending` is None if it goes on.
+    """`undone`: ranges of event ordinals that do not count, by transaction (`Savepoints.undone`);
+    `waiting`: transactions whose rows wait; `open`: of which the slices are a piece.
     """
 
     undone: Undone
@@ -134,8 +124,8 @@ class TransactionControl:
 
     @property
     def open_undone(self) -> NDArray[np.int64]:
-        """What was undone so far of the open transaction."""
-        return _NOTHING_UNDONE if self.open is None else _undone_of(self.undone, self.open.key)
+        opened = self.open
+        return self.undone.get(opened.key, _NOTHING_UNDONE) if opened else _NOTHING_UNDONE
 
 
 class ControlReader:
@@ -147,12 +137,9 @@ class ControlReader:
     def read(
         self, unit: Sequence[EventSlice], stated: Sequence[DecidedStatement]
     ) -> TransactionControl:
-        """Read a unit: whole transactions, or a piece of one, and its statements.
-
-        Raises:
-            TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other
-                events, an XA transaction in pieces that did not announce itself.
-            DamagedJournalError: a prepare event is shorter than its own fields.
+        """Raises TransactionError: ROLLBACK TO a savepoint that was not set, XA COMMIT among other
+        events, an XA transaction in pieces that did not announce itself; DamagedJournalError: a
+        short prepare event.
         """
         opened = self._opened(unit[0])
         savepoints = {} if opened is None else {opened.key: deepcopy(opened.savepoints)}
@@ -235,12 +222,8 @@ def _part(
         ending=ending,
         xid=parse_prepare(piece.chunk, row).xid if ending is Ending.PREPARED else "",
         commit_ts_us=int(event["commit_ts_us"]),
-        undone=_undone_of(undone, key),
+        undone=undone.get(key, _NOTHING_UNDONE),
     )
-
-
-def _undone_of(undone: Undone, key: TransactionKey) -> NDArray[np.int64]:
-    return undone.get(key, _NOTHING_UNDONE)
 
 
 def _unannounced(opened: OpenTransaction, piece: EventSlice) -> TransactionError:

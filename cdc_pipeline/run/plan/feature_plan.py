@@ -55,9 +55,7 @@ def with_features(
     source: Source,
     ours: Collection[str] = (),
 ) -> CapturePlan:
-    """ConfigError: rules do not fit the source's columns; LakeStateError: a place is taken.
-    `ours`: targets that are known.
-    """
+    """ConfigError: rules do not fit the columns; LakeStateError: a place is taken."""
     permitted = allowed(config.sink)
     paths = LakePaths.of(config)
     features, engines, warnings = _of_cut(config, cut, paths)

@@ -7,8 +7,7 @@ Rules:
   for its last piece.
 - A rolled-back transaction counts as one, an abandoned one (K5) never. A limit counts only what
   this run read.
-- The fixed end remains the outer bound: a quiet log, or one without captured tables, ends by
-  position, never by idling: a timer would end a run early, or never.
+- The fixed end remains the outer bound: a quiet log ends by position, never by idling.
 - Numpy over the rows of a slice; no loop over events.
 """
 
@@ -44,7 +43,6 @@ class Limit(ABC):
     text: str
 
     def begin(self) -> None:
-        """Reading begins."""
         return
 
     @abstractmethod
@@ -121,9 +119,7 @@ class _SecondsLimit(Limit):
 
 
 class _TimeLimit(Limit):
-    """Before the first commit after `moment`: to the microsecond from MySQL's GTID event, else to
-    the second.
-    """
+    """Before the first commit after `moment`: to the second where the log has no microseconds."""
 
     def __init__(self, moment: datetime) -> None:
         self._moment_us = microseconds_of(moment)

@@ -45,7 +45,6 @@ def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
 
 
 def _leads(config: PipelineConfig, known: Collection[str]) -> dict[str, list[str]]:
-    """The targets of each captured table."""
     routes, names = Routes(config), TableFilter(config).captured_names(list(known))
     return {name: [route.target for route in routes.of_table(name)] for name in names}
 
@@ -121,9 +120,8 @@ def suspended_still(cursor: CursorState | None) -> str:
 def choose(
     config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None
 ) -> TableChoice:
-    """Those that need a snapshot, or the requested ones. ConfigError: a table that is not
-    captured, or that the source does not show; SnapshotError: a target that follows a renamed
-    table.
+    """Those that need one, or the requested ones. ConfigError: a table is not captured, or not
+    shown; SnapshotError: a target follows a renamed table.
     """
     leads = _leads(config, known)
     if tables is not None:

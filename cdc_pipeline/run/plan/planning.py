@@ -84,9 +84,8 @@ def resolve(
     server: ChosenServer,
     unfinished: BatchRecord | None = None,
 ) -> ResolvedRun:
-    """Of a `source` that has passed its check. ConfigError: rules of targets contradict each
-    other, or what is recorded; SourceError: the start is gone, of another server, or after the
-    end.
+    """Of a checked `source`. ConfigError: rules contradict each other, or what is recorded;
+    SourceError: the start is gone, of another server, or after the end.
     """
     source_tables = source.tables()
     captured = captured_tables(config, source_tables, cursor, cut)

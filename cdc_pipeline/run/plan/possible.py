@@ -68,7 +68,6 @@ def impossible_settings(
 
 
 def check_start(config: PipelineConfig) -> None:
-    """Raise the first of `impossible_settings`."""
     for error in impossible_settings(config):
         raise error
 

@@ -17,14 +17,9 @@ LOG_END: Final = "the end of the log at planning time"
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A part of the log, for one reader.
-
-    Attributes:
-        ends_anywhere: the end may be inside a transaction: whole ones before it count.
-        decision: how the start was found, if the decision table found it.
-        epoch: of everything that is read (K1).
-        bytes_expected: 0 if nobody watches.
-        is_applied: all of it counts already, but for what waits for an XA COMMIT behind it.
+    """`ends_anywhere`: the end may be inside a transaction: whole ones before it count; `decision`:
+    how the start was found; `bytes_expected`: 0 if nobody watches; `is_applied`: all of it counts
+    already, but for what waits for an XA COMMIT behind it.
     """
 
     start: Position
@@ -47,7 +42,6 @@ class LogRange:
 
     @property
     def turns_to_another_server(self) -> bool:
-        """Whether it begins an epoch."""
         return self.decision is not None and self.decision.epoch_grows
 
 

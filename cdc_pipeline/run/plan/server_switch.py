@@ -10,8 +10,7 @@ Rules:
   agrees is skipped.
 - If part of the history is not found there, no cut is published before a transaction that is later
   than all of it (`capture/capture_session.py`). A run that ends before that publishes nothing and
-  says so: the next run begins at the same place. A DDL in there that the targets already have is
-  recorded, not run again.
+  says so. A DDL in there that the targets already have is recorded, not run again.
 - A log that goes on, but has none of the last transactions, may lack others, too: a server that did
   not log what it replicated has changes that its log does not show. Such a start is refused.
 """
@@ -72,7 +71,6 @@ class History:
 
     @property
     def transactions(self) -> Transactions:
-        """Only hashes and times."""
         return Transactions(
             np.stack([self.entries["high"], self.entries["low"]], axis=1), self.entries["commit_us"]
         )
@@ -128,7 +126,6 @@ class HistoryWriter:
         self._entries = [kept.entries] if (kept.journal, kept.offset) == start.order else []
 
     def add(self, slices: Sequence[EventSlice]) -> None:
-        """Add the applied transactions of slices, in the order of the log."""
         for piece in slices:
             if piece.kind is SliceKind.ABANDONED:
                 self._hasher.reset()
@@ -170,11 +167,7 @@ def history_writer(
 def build_overlap(
     config: PipelineConfig, source: Source, cursor: CursorState | None
 ) -> Callable[[Position, int], OverlapResult] | None:
-    """Of the place that was found after a switch, and the commit time that was searched for, in
-    microseconds; None if no server could have been switched.
-
-    Raises LakeStateError: the history is damaged; SourceIdentityError: the log has none of it.
-    """
+    """None: no server can be switched. LakeStateError: damaged; SourceIdentityError: none of it."""
     if cursor is None or not isinstance(config.source, LiveSourceConfig):
         return None
     interval_us = int(config.source.fallback_interval_s * 1_000_000)

@@ -4,8 +4,7 @@ Rules:
 - A capture is a run of the job ``SOURCE.capture``. It is started when its plan is known; one that
   fails before that is started and failed at once.
 - Inputs are the captured tables, as ``mysql://HOST:PORT`` and ``schema.table``, or an archive's
-  folder; outputs are the Delta tables by their address, with their columns. Names are those that
-  OpenLineage's naming asks for.
+  folder; outputs are the Delta tables by their address, with their columns.
 - An event names no row values, no settings and no secrets.
 """
 
@@ -37,9 +36,7 @@ _BUCKETS: Final = {"s3a": "s3", "gs": "gs", "abfss": "abfss"}
 
 
 class LineageObserver(RunObserver):
-    """`run_id`: the orchestrator's, the events' own if it is no UUID. RuntimeSetupError: the
-    client is not installed, or refuses its transport.
-    """
+    """RuntimeSetupError: the client is not installed, or refuses its transport."""
 
     def __init__(self, config: PipelineConfig, lineage: OpenLineageConfig, *, run_id: str) -> None:
         if find_spec("openlineage") is None:

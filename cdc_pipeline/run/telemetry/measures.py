@@ -17,13 +17,8 @@ from cdc_pipeline.source.live.retention import RetainedLog, clock_s
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Where the lake stands beside its source. None is unknown, or has no meaning.
-
-    Attributes:
-        lag_s: 0 at the end of the log, else the age of the last applied transaction;
-            None for an archive, which is as old as its journals.
-        unread_bytes: of the log after the cursor.
-        headroom_s: until the source may purge what is needed; None if it purges nothing.
+    """None is unknown, or has no meaning. `lag_s`: 0 at the end of the log, else the age of the
+    last applied transaction; `headroom_s`: until the source may purge what is needed.
     """
 
     lag_s: float | None = None
@@ -32,9 +27,7 @@ class Distance:
 
 
 def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int) -> Distance:
-    """Asks the server, or reads the archive's folder; raises SourceError, ServerUnreachableError.
-    `source_time_us`: commit time of the last applied transaction; -1 unknown.
-    """
+    """Asks the server, or reads the archive's folder. SourceError, ServerUnreachableError."""
     config = choose(config).config
     with closing(build_source(config)) as source:
         if not source.identity.same_server(cursor.identity):
@@ -57,8 +50,6 @@ def distance(config: PipelineConfig, cursor: CursorState, *, source_time_us: int
 
 
 def age_s(server: LiveSourceConfig, time_us: int) -> float:
-    """Of a moment, by the server's own clock; 0 if that was set back since.
-    ServerUnreachableError.
-    """
+    """By the server's own clock; 0 if that was set back since. Raises ServerUnreachableError."""
     with closing(ServerConnection(server)) as connection:
         return max(0.0, clock_s(connection) - time_us / 1e6)

@@ -18,11 +18,7 @@ _SAMPLE: Final = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?P<labels>\{.*\}) (?P<v
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric family.
-
-    `name` ends with the unit, if there is one; a counter's samples end with ``_total``; they are
-    by their labels (`labelled`).
-    """
+    """`name` ends with the unit, if there is one; `samples`: by their labels (`labelled`)."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -30,13 +26,8 @@ class Metric:
     samples: Mapping[str, float]
     unit: str = ""
 
-    @property
-    def sample_name(self) -> str:
-        return f"{self.name}_total" if self.kind == "counter" else self.name
-
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """``{source="shop"}``."""
     inside = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
     return f"{{{inside}}}"
 
@@ -51,8 +42,9 @@ def as_text(metrics: Iterable[Metric]) -> str:
         if metric.unit:
             lines.append(f"# UNIT {metric.name} {metric.unit}")
         lines.append(f"# HELP {metric.name} {_escaped(metric.help)}")
+        suffix = "_total" if metric.kind == "counter" else ""
         for labels, value in metric.samples.items():
-            lines.append(f"{metric.sample_name}{labels} {_number(value)}")
+            lines.append(f"{metric.name}{suffix}{labels} {_number(value)}")
     return "\n".join([*lines, "# EOF"]) + "\n"
 
 

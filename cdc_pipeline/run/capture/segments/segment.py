@@ -1,10 +1,9 @@
 """Decode and stage one segment of a journal on an executor.
 
 Rules:
-- The steps are those of sequential reading: the same reader, decoder, masks and stager, from the
-  same cut on, so that each change has the same seq (K1) and the same staged row. Only the end
-  differs: nothing is recorded and nothing acts. The staged part goes back to the driver, which puts
-  the record together.
+- The steps are those of sequential reading, from the same cut on, so that each change has the same
+  seq (K1) and the same staged row. Nothing is recorded and nothing acts: the staged part goes back
+  to the driver.
 - Files are in the task's own folder below the batch's: files of a failed try are garbage of that
   batch (K2).
 - A segment that depends on others ends the task with the reason: a statement that concerns a
@@ -57,9 +56,8 @@ class ObservedTable(FrozenModel):
 
 
 class SegmentResult(FrozenModel):
-    """`record`: what was staged, and the cursor behind it with the segment's GTIDs alone.
-    `observed`: what the schema history has to learn, in order. `refused`: why nothing of it
-    counts.
+    """`record`: with the segment's GTIDs alone; `observed`: what the schema history has to learn,
+    in order; `refused`: why nothing of it counts.
     """
 
     record: BatchRecord | None = None

@@ -60,14 +60,9 @@ class Group(FrozenModel):
 
 
 class JournalSurvey(FrozenModel):
-    """Result of a survey.
-
-    Attributes:
-        end: behind the last whole transaction.
-        created_s: by the journal's format description.
-        is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
-        splits: beginnings of transactions, about every `SEGMENT_BYTES`, to divide a large journal.
-        failed: why it cannot be surveyed to its end.
+    """`end`: behind the last whole transaction; `is_closed`: it ends with ROTATE or STOP, and no
+    transaction is open there (K5); `splits`: beginnings of transactions, about every
+    `SEGMENT_BYTES`; `failed`: why it cannot be surveyed to its end.
     """
 
     journal: str
