@@ -94,13 +94,10 @@ def settle(
     even_if_deleted: bool = False,
     run_id: str = "",
 ) -> SettleResult:
-    """Replay or discard open rows: stage, record, merge, cut, cursor. `tables`, `ids`: () for all.
-    `even_if_deleted`: rows may have left the tables since; the person knows that these are not
-    among them.
-
-    Raises LockError; ConfigError: one of `ids` does not exist; LakeStateError: as `admin_batch`;
-    TargetSuspendedError: the batch left a table behind, whose rows stay; SinkError: a merge failed;
-    the record stays and the next run finishes it.
+    """`tables`, `ids`: () for all. `even_if_deleted`: rows may have left the tables since; the person
+    knows that these are not among them. Raises LockError; ConfigError: one of `ids` does not exist;
+    LakeStateError: as `admin_batch`; TargetSuspendedError: the batch left a table behind, whose
+    rows stay; SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sink = build_sink(config)
     with admin_batch(

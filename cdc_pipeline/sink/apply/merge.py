@@ -67,9 +67,7 @@ if TYPE_CHECKING:
 
 
 class Work(NamedTuple):
-    """What a batch does to one target. For `check_lock` see `adopt`; `run` computes tasks on
-    executors; `cut` is the last.
-    """
+    """`run` computes tasks on executors; `cut` is the last."""
 
     record: BatchRecord
     target: RecordedTarget
@@ -174,9 +172,7 @@ def _committed(work: Work, commit: PlainCommit, there: TableLog) -> TableLog:
 def applied_log(
     record: BatchRecord, target: RecordedTarget, *, paths: LakePaths, cut: Cut | None = None
 ) -> TableLog | None:
-    """Of the target's table if it has the batch. Needs no JVM. Raises LakeStateError: another table
-    lies in the target's place, or another program has written to it since the last cut.
-    """
+    """If it has the batch; needs no JVM. LakeStateError: as `check_owner` and `check_batch`."""
     path = paths.table(target.table)
     there = read_table_log(path)
     if there is None or not _has_batch(record, target, there, path=path):
@@ -226,14 +222,9 @@ def apply_target(
     cut: Cut | None = None,
 ) -> TableLog:
     """Bring one target to the state after the batch and return its log. Safe to call again, and
-    from several threads for different targets. For `check_lock`, `run` and `cut` see `Work`.
-
-    Raises:
-        StagingError: a staged file is not as recorded.
-        LakeStateError: the target's table is not the one that the record means, or another program
-            has written to it since the last cut.
-        ConcurrentWriterError: another run has written to a table that is being caught up.
-        MergeError: Spark or Delta failed.
+    from several threads for different targets. Raises StagingError: a staged file is not as
+    recorded; LakeStateError: the table is not the record's, or another program has written to it;
+    ConcurrentWriterError: another run has written to a table that is being caught up; MergeError.
     """
     target = with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
