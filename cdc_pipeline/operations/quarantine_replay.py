@@ -94,8 +94,8 @@ def settle(
     even_if_deleted: bool = False,
     run_id: str = "",
 ) -> SettleResult:
-    """`tables`, `ids`: () for all. `even_if_deleted`: rows may have left the tables since; the person
-    knows that these are not among them. Raises LockError; ConfigError: one of `ids` does not exist;
+    """`tables`, `ids`: () for all. `even_if_deleted`: rows may have left the tables since; the
+    person knows that these are not among them. Raises LockError; ConfigError: an id does not exist;
     LakeStateError: as `admin_batch`; TargetSuspendedError: the batch left a table behind, whose
     rows stay; SinkError: a merge failed; the record stays and the next run finishes it.
     """

@@ -166,7 +166,7 @@ def test_k18_a_range_that_an_earlier_server_may_have_told_is_refused(
         return SimpleNamespace(rows=sum(low <= seq <= high for seq in rows))
 
     unused: Any = None
-    sink = SimpleNamespace(rows_within=rows_within)
+    sink = SimpleNamespace(tables=SimpleNamespace(rows_within=rows_within))
     batch: Any = SimpleNamespace(cursor=SimpleNamespace(epoch=epoch), sink=sink)
     filling = _Filling(unused, unused, unused, batch)
     expected = pytest.raises(SnapshotError, match=refusal) if refusal else nullcontext()
