@@ -24,7 +24,7 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -459,6 +459,29 @@ def claim(
             restart(operation_id)
             folder.remove()
     return operations
+
+
+def give_up(
+    config: PipelineConfig,
+    *kinds: OperationKind,
+    sources: Collection[str],
+    cut: Cut | None,
+    pending: BatchRecord | None,
+) -> None:
+    """Forget what is unfinished of some source tables: the rows that it has read are no use any
+    more. Raises as `claim`.
+    """
+    with ExitStack() as stack, operations_lock(config):
+        for kind in kinds:
+            claim(
+                config,
+                kind,
+                stack,
+                matches=lambda one: not one.is_over and not set(sources).isdisjoint(one.sources),
+                cut=cut,
+                pending=pending,
+                restart=lambda _: None,
+            )
 
 
 def begin(config: PipelineConfig, state: Operation, stack: ExitStack) -> OperationFolder:

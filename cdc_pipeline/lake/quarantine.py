@@ -7,13 +7,14 @@ Rules:
 - Marks in the record of a later batch say what became of rows; they are copied likewise to ``<batch
   number>.json``. A row without a mark is *open*.
 - A row is identified by its source table and its `seq`: a table that is caught up may meet it
-  again, and it is kept once.
+  again, and it is kept once. What replaces a table brings all of its own, some of which the table
+  had before, too, and those are given up with it (`operations/snapshot/swap.py`).
 - A row has three forms: ``change``, for people, a JSON text; ``row``, its decoded values as an
   Arrow stream (`prepared_rows`), for the replay; ``raw``, the bytes of its rows event, in the first
   row of each event and only if nothing of the table is masked (K14). A whole event that could not
   be decoded is one row, with ``raw`` alone.
-- A cut holds how many rows of each table are open, and how many rows left its targets since the
-  first of them came.
+- A cut holds how many rows of each table are open, and how many rows left its targets for good
+  since the first of them came.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pydantic import TypeAdapter
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq_columns import SEQ_TYPE
 from cdc_pipeline.clock import now_us
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.parquet import read_parquet
 from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths, read_document
@@ -150,7 +152,8 @@ def publish_quarantine(
     for target in record.targets:
         for source in _sources(target):
             is_other = target.content is not None and target.content.renamed_from
-            gone[source] += target.rows_gone + bool(target.replaces or target.alters or is_other)
+            rows_gone = 0 if MODES[target.spec.mode].keeps_past else target.rows_gone
+            gone[source] += rows_gone + bool(target.replaces or target.alters or is_other)
     return {
         table: QuarantineCount(rows=number, gone=gone[table])
         for table, number in sorted(rows.items())
@@ -181,7 +184,8 @@ def lost_note(file: QuarantineFile, error: CdcError) -> Note:
 def _publish_rows(
     paths: LakePaths, record: BatchRecord, *, without: Collection[str]
 ) -> Counter[str]:
-    known = _known(paths, before=record.batch_number)
+    is_of_log = record.kind in ("batch", "catch_up")
+    known = _known(paths, before=record.batch_number) if is_of_log else set()
     added: Counter[str] = Counter()
     for number, file in enumerate(record.quarantine):
         if file.path in without:

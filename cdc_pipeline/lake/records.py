@@ -98,8 +98,8 @@ class QuarantineMark(FrozenModel):
 
 
 class QuarantineCount(FrozenModel):
-    """`gone`: rows that were deleted from its targets since the first of them came: one with the
-    same key may be among them, and a replay would restore it (K18).
+    """`gone`: rows that its targets have not kept since the first of them came, and statements that
+    changed the table: a replay would restore one that is gone (K18).
     """
 
     rows: int = 0

@@ -6,11 +6,12 @@ Rules:
 - Rows are judged by today's policies and columns. One that still cannot be applied stays, with the
   reason.
 - *Newer wins.* If the table has a newer version of a row, that stays: the MERGE's guard compares
-  `seq`. If rows have left the table since, or may by a filter, the key may be among them, and a
-  replay would restore it: that is refused unless a person confirms that it is not. A deleted row of
-  `soft_delete` still exists, and guards itself.
+  `seq`. So an update without all columns never takes its turn again: the newer row lacks it. If
+  rows have left the table since, or may by a filter, or a statement changed it, the key may be
+  among them, and a replay would restore it: that is refused unless a person confirms that it is
+  not. A deleted row of `soft_delete` still exists, and guards itself.
 - history and changelog record changes in order: an old one has no place there any more (K18).
-- A suspended table (K4) is caught up first.
+- A suspended table (K4) is caught up first, each of its targets.
 - Not while a recorded batch is unfinished.
 """
 
@@ -20,13 +21,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from cdc_pipeline.binlog.decoded import DecodedRows, joined
+from cdc_pipeline.binlog.decoded import UPDATE, DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.lake.suspensions import snapshot_command
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import admin_batch
 from cdc_pipeline.run.capture.suspension import check_suspended
@@ -38,9 +40,6 @@ from cdc_pipeline.targets.confirmed import accepted, table_policy
 from cdc_pipeline.targets.table_filter import tables_named
 from cdc_pipeline.targets.targets import Targets, shaped, targets_at
 from cdc_pipeline.text.table_names import split_table_name
-
-_REPLAYED_NOTE = "quarantine_replayed"
-_DISCARDED_NOTE = "quarantine_discarded"
 
 
 @dataclass
@@ -133,12 +132,11 @@ def settle(
 
 
 def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:
-    kind = _REPLAYED_NOTE if what == "replayed" else _DISCARDED_NOTE
     reason = f": {why}" if why else ""
     tables = dict.fromkeys(mark.table for mark in marks)
     return tuple(
         Note(
-            kind=kind,
+            kind=f"quarantine_{what}",
             text=f"{sum(mark.table == table for mark in marks)} rows in quarantine were {what} "
             f"by {who}{reason}",
             table=table,
@@ -172,7 +170,7 @@ class _Replay:
             except CdcError as error:
                 settled.left.update((entry.id, error.what) for entry, _ in entries_of_schema)
                 continue
-            self.staged.append((following, rows))
+            self.staged.append(([one for one in following if not one.is_new], rows))
             settled.done += [entry.id for entry, _ in entries_of_schema]
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
@@ -180,10 +178,8 @@ class _Replay:
         following = self.targets.following(database, table)
         modes = {target.spec.mode for target in following}
         ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
-        # A row deleted from such a target left nothing newer behind.
-        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
-        if self.targets.is_suspended(database, table):
-            return "the table is suspended and must be caught up first"
+        if left := self.targets.left_behind(database, table):
+            return f"{', '.join(left)} is suspended and must be caught up first"
         if not following:
             return "the table has no target yet: the first row that can be applied creates it"
         if any(target.spec.sources[self._table].gone for target in following):
@@ -197,10 +193,10 @@ class _Replay:
             return f"its {' and '.join(sorted(ordered))} must receive changes in order"
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
-        if gone and is_forgotten and not even_if_deleted:
+        if gone and not even_if_deleted:
             return (
-                f"{gone} rows have left the table since, or may: give --even-if-deleted if these "
-                "keys are not among them"
+                f"{gone} rows have left the table since, or may, or statements have changed it: "
+                "give --even-if-deleted if these keys are not among them"
             )
         return ""
 
@@ -217,4 +213,7 @@ class _Replay:
             return f"column {rows.schema.column_names[value.column]}: {value.reason}", None
         if lacks_values(rows, policy.takes):
             return entry.what, None
+        if not judged.rows.all_present and (judged.rows.op == UPDATE).any():
+            command = snapshot_command(self.targets.config.name, self._table)
+            return f"its image lacks columns: `{command} --where CONDITION` reads the row", None
         return "", judged.rows

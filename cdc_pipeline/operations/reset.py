@@ -5,6 +5,8 @@ Rules:
   is complete. What changes is the table's state: it is partial (K19), so that the next snapshot
   reads it and no batch appends to it without looking for its keys (K12).
 - It is recorded in a cut with the person and the reason, like every change by hand.
+- A snapshot, or rows that are read again, that is unfinished is given up: some of its rows may be
+  those that are wrong, and no log shows what changed them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.frozen_model import FrozenModel
+from cdc_pipeline.lake.long_operations import give_up
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.position.cursor import CursorStore, TargetState
 from cdc_pipeline.run.admin_batch import AdminBatch, admin_batch
@@ -42,10 +45,16 @@ def reset(
     why: str = "",
     run_id: str = "",
 ) -> ResetReport:
-    """They are partial then, in a cut of their own. ConfigError: no such table."""
-    with admin_batch(
-        build_sink(config), cursors=cursors, doing="reset the tables", run_id=run_id
-    ) as batch:
+    """Mark the targets of `tables` (source tables or targets) as partial, in a cut of their own.
+    Raises ConfigError: no such table, LockError: a run is writing or a snapshot reads them, or as
+    `admin_batch`.
+    """
+    sink = build_sink(config)
+    cut, pending = sink.last_cut(), sink.pending_record()
+    known = named_targets(config, cut, tables).values()
+    sources = {source for state in known for source in state.source_names}
+    give_up(config, "snapshot", "reread", sources=sources, cut=cut, pending=pending)
+    with admin_batch(sink, cursors=cursors, doing="reset the tables", run_id=run_id) as batch:
         chosen = named_targets(config, batch.last_cut(), tables)
         new = {name for name, state in chosen.items() if not state.partial}
         cut = _publish(batch, new, who=who, why=why) if new else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import LakeStateError, TargetSuspendedError
 from cdc_pipeline.lake.records import (
     BatchKind,
     BatchRecord,
@@ -26,13 +26,20 @@ from cdc_pipeline.lake.records import (
     RecordedTarget,
 )
 from cdc_pipeline.lake.storage.lock import wait_for_lock
-from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
+from cdc_pipeline.lake.suspensions import note_of, sentence
+from cdc_pipeline.position.cursor import (
+    CursorState,
+    CursorStore,
+    Suspension,
+    TargetState,
+    before_begin,
+)
 from cdc_pipeline.run.observer import RunObserver
 from cdc_pipeline.run.plan.reconcile import reconcile
 from cdc_pipeline.run.publish import Publisher
 from cdc_pipeline.sink.lake_sink import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.text.wording import listed
 
 
 class UnfinishedBatchError(LakeStateError):
@@ -85,28 +92,39 @@ class AdminBatch:
         part: Sequence[RecordedTarget] = (),
     ) -> Cut:
         """Record and finish the batch. `targets`: the cursor's states then; `dropped` ones leave
-        it; `part`: what was staged as a part of a batch, instead of what `rows` have.
+        it; `part`: what was staged as a part of a batch, instead of what `rows` have. Raises
+        TargetSuspendedError: it has left targets behind; the others have it.
         """
         if source_time_us is None:
             source_time_us = -1 if self.cut is None else self.cut.source_time_us
-        states = self.cursor.targets if targets is None else dict(sorted(targets.items()))
+        cursor, at = self.cursor, self.cursor.position
+        states = cursor.targets if targets is None else dict(sorted(targets.items()))
         head = BatchRecord(
-            source=self.cursor.source,
+            source=cursor.source,
             batch_number=self.number,
             kind=kind,
             run_id=self.run_id,
-            start=self.cursor.position,
-            interval=Interval(start=self.cursor.position, end=self.cursor.position),
-            cursor_after=self.cursor.model_copy(
-                update={"batch_number": self.number, "targets": states}
-            ),
+            start=before_begin(at, cursor.begin_of_oldest),
+            interval=Interval(start=at, end=at),
+            cursor_after=cursor.model_copy(update={"batch_number": self.number, "targets": states}),
             source_time_us=source_time_us,
             targets=tuple(part),
             dropped=tuple(dropped),
             quarantine_marks=tuple(marks),
             notes=tuple(notes),
         )
-        return self.finish(self.rows.put(head) if part else self.rows.record(head))
+        record = self.rows.put(head) if part else self.rows.record(head)
+        cut = self.finish(record)
+        suspended = cut.cursor.suspended.keys() - cursor.suspended.keys()
+        if left := sorted(suspended & {target.table for target in record.targets}):
+            raise TargetSuspendedError(
+                f"{listed(left)} did not get what the command brings",
+                table=left[0],
+                got=sentence(left[0], cut.cursor.suspended[left[0]]),
+                next_step=f"run `cdc-pipeline run {cursor.source}`, and once no table is suspended "
+                "this command again",
+            )
+        return cut
 
     def suspend(
         self,

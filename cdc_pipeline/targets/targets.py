@@ -148,6 +148,11 @@ class Targets:
             for route in self.routes_of(table_name(database, table))
         )
 
+    def left_behind(self, database: str, table: str) -> list[str]:
+        """The targets of a table to which its changes come by a catch-up."""
+        routes = self.routes_of(table_name(database, table))
+        return [route.target for route in routes if self.is_not_following(route.target)]
+
     def takes(self, database: str, table: str) -> bool:
         return self.captured(database, table) and not self.is_suspended(database, table)
 

@@ -82,6 +82,9 @@ TRIED: Final[dict[str, str]] = {
     "run/plan/reconcile.py::_replaced": "cli/test_cursor.py::"
     "test_k3_k22_rebuild_where_another_lake_has_a_cut_of_the_cursors_number",
     "run/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
+    "run/admin_batch.py::AdminBatch.publish": (
+        "operations/test_between.py::test_k35_f219_what_a_command_could_not_bring_to_a_target_fails_it"
+    ),
     "run/admin_batch.py::finished_state": _UNFINISHED,
     "run/admin_batch.py::_nothing_captured": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (

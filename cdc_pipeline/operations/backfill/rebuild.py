@@ -61,7 +61,7 @@ from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.run.capture.commit import cursor_state
 from cdc_pipeline.run.capture.segments.division import Parallel
 from cdc_pipeline.run.observer import RunObserver
-from cdc_pipeline.run.plan.needs_snapshot import TableChoice, choose
+from cdc_pipeline.run.plan.needs_snapshot import TableChoice, choose, joining
 from cdc_pipeline.run.report import ParallelReport
 from cdc_pipeline.run.wiring import build_sink, build_source
 
@@ -183,11 +183,14 @@ class _Rebuild:
             return self._replay(folder, state, chosen, resumed=bool(same))
 
     def _selected_tables(self, cut: Cut | None) -> TableChoice:
+        """With the tables that share targets with them."""
+        return choose(self.config, cut, self._known(cut), self.tables)
+
+    def _known(self, cut: Cut | None) -> set[str]:
         states = {} if cut is None else cut.cursor.targets
         with closing(build_source(self.config)) as source:
             known = {*self.tables, *(source.tables() or ())}
-        known.update(*(state.source_names for state in states.values()))
-        return choose(self.config, cut, known, self.tables)
+        return known.union(*(state.source_names for state in states.values()))
 
     # -- which one ---------------------------------------------------------------------------------
 
@@ -282,10 +285,12 @@ class _Rebuild:
     def _check(self, folder: OperationFolder, side: SnapshotLake, chosen: TableChoice) -> None:
         cut = side.cut
         states = {} if cut is None else cut.cursor.targets
+        joined = joining(self.config, self._known(self.main.state()[1]), chosen.sources)
         for name in chosen.targets:
             state = states.get(name)
             if (
-                state is not None
+                name not in joined
+                and state is not None
                 and state.suspended is None
                 and not state.partial
                 and cut is not None
@@ -293,6 +298,12 @@ class _Rebuild:
                 continue
             folder.remove()
             low = side.state.cursor.position
+            if name in joined:
+                raise SnapshotError(
+                    f"{joined[name]} has come to share {name} since its rebuild began",
+                    table=name,
+                    next_step="run the same command again",
+                )
             if state is not None and state.suspended is not None:
                 what = f"cannot be followed from its creation on: {state.suspended.cause}"
             elif state is not None:

@@ -31,9 +31,8 @@ from cdc_pipeline.frozen_model import FrozenModel
 from cdc_pipeline.lake.erasures import NameBound
 from cdc_pipeline.lake.long_operations import (
     OperationKind,
-    claim,
+    give_up,
     new_operation_id,
-    operations_lock,
 )
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.remasks import Remask, RemaskCertificate, remasks_of
@@ -305,25 +304,13 @@ def remask(
     elif is_needed:
         take_snapshot(config, tables=[table], **how)
     reach("remask_swapped")
-    _forget_side_lakes(config, sink, set(remasking.sources))
+    # A killed process left them when their tables were swapped in, or they have earlier masks.
+    kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild", "reread", "gap")
+    cut, pending = sink.last_cut(), sink.pending_record()
+    give_up(config, *kinds, sources=remasking.sources, cut=cut, pending=pending)
     with locked() as batch, alone(sink, at_once=asked.at_once):
         remasking = _Remasking(config, asked, batch, sink)
         return _certify(remasking, at_once=asked.at_once)[-1]
-
-
-def _forget_side_lakes(config: PipelineConfig, sink: DeltaSink, sources: set[str]) -> None:
-    """Left by a killed process after the swap, or with rows of earlier masks."""
-    with ExitStack() as stack, operations_lock(config):
-        kinds: tuple[OperationKind, ...] = ("snapshot", "rebuild", "reread", "gap")
-        for kind in kinds:
-            claim(
-                config,
-                kind,
-                stack,
-                matches=lambda one: not one.is_over and not sources.isdisjoint(one.sources),
-                cut=sink.last_cut(),
-                restart=lambda _: None,
-            )
 
 
 def check(config: PipelineConfig, *, cursors: CursorStore, table: str) -> list[RemaskCertificate]:

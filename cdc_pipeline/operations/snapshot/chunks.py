@@ -72,9 +72,10 @@ class SnapshotChunks:
             try:
                 while self._batch(chunks, exact):
                     pass
-            except (TableChangedError, SchemaError) as error:
+            except (TableChangedError, SchemaError, UnrepresentableValueError) as error:
                 for name in exact:  # half a view is worthless
-                    self.side.leave_source(name, error)
+                    own = error if error.table == name else SnapshotError(error.what)
+                    self.side.leave_source(name, own)
             finally:
                 started.view.close()
         self.main.observer.operation_progressed(self.side.state, self._progress)

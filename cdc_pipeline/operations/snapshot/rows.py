@@ -3,6 +3,7 @@
 Rules:
 - A row by SELECT equals the row by binlog: the same policies, masks, shapes, refusals (`decoding`,
   `drain`).
+- The first rows of a target that is not made yet come from the log, or a snapshot makes it.
 - A row that cannot be applied goes to the quarantine as from the log; its place is that of the
   read, and it has no event bytes.
 """
@@ -73,7 +74,8 @@ class RowPath:
             good = judged.without(causes)
             self.targets, following = accepted(self.targets, good)
             for target in following:
-                self._stage(batch, good, target)
+                if not target.is_new:
+                    self._stage(batch, good, target)
         if causes:
             bad = self._bad(judged.before, causes, first, hidden=policy.hidden)
             batch.quarantine(bad.table, bad.entries)

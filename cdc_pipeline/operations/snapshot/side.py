@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -35,7 +35,6 @@ from cdc_pipeline.errors import (
     UnknownXaError,
 )
 from cdc_pipeline.lake.long_operations import Operation, OperationFolder, Progress
-from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.operations.side_lake import SideLake, beside
 from cdc_pipeline.operations.snapshot.rows import ReadPosition, RowPath
 from cdc_pipeline.position.position import Position
@@ -189,11 +188,11 @@ class SnapshotLake(SideLake):
             targets = targets_at(self.config, batch.last_cut(), batch.cursor)
             yield SideBatch(self, batch, targets)
 
-    def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+    def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> None:
         states = targets.states(created)
-        cut = batch.publish(kind="snapshot", targets=states, source_time_us=self.state.time_us)
+        with suppress(TargetSuspendedError):  # what is left behind is left out
+            batch.publish(kind="snapshot", targets=states, source_time_us=self.state.time_us)
         self._find_leftover()
-        return cut
 
     # -- what came meanwhile -----------------------------------------------------------------------
 
@@ -239,11 +238,10 @@ class SideBatch:
     def take(self, rows: DecodedRows, *, first: int) -> None:
         self._path.take(self._batch.rows, rows, first=first)
 
-    def commit(self, progress: Progress) -> Cut:
+    def commit(self, progress: Progress) -> None:
         self._side.folder.write_progress(self._batch.number, progress)
-        cut = self._side.publish(self._batch, self._path.targets)
+        self._side.publish(self._batch, self._path.targets)
         self._side.folder.tidy_progress(self._batch.number)
-        return cut
 
     def _as_staged(self, target: Target) -> tuple[Target, DataLayout | None]:
         is_exact = self._side.stands_at_begin and _comes_once(target)

@@ -8,6 +8,8 @@ Rules:
   source's lock is held only for captures and for the swap.
 - A table is swapped in when the side lake is exactly at the main cursor, behind the end of the log
   that was read after the last chunk's view was opened.
+- A table that comes to share a target of the snapshot meanwhile, such as a new shard, is not in the
+  side lake: that target starts again, too.
 - A killed snapshot resumes where it stopped: the same call finds its side lake. The next run,
   whatever it is, finishes a recorded batch of the main lake.
 - If a side lake cannot follow a change (a DDL that changes values, another server), only the tables
@@ -20,6 +22,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
@@ -52,6 +55,7 @@ from cdc_pipeline.run.plan.needs_snapshot import (
     TableChoice,
     apart_from,
     choose,
+    joining,
     needing,
     past_lost,
     suspended_still,
@@ -299,7 +303,7 @@ class _Snapshot:
         chunks.run(started)
         reach("snapshot_read")
         doing = "capturing what changed while the tables were read"
-        swapped = Finish(side, self.main, high=chunks.high, doing=doing).run()
+        swapped = Finish(side, self.main, chunks.high, doing, partial(self._check, side)).run()
         reach("snapshot_swapped")
         if swapped is not None:
             self._keep(side, swapped, chunks.high)
@@ -307,6 +311,12 @@ class _Snapshot:
         side.folder.remove()
         reach("snapshot_removed")
         self._done.left.update(side.left)
+
+    def _check(self, side: SnapshotLake) -> None:
+        """A target lacks the rows of a table that has come to share it: it starts again."""
+        joined = joining(self.main.config, self.source.tables(), side.state.sources)
+        for name in joined.keys() & set(side.state.targets):
+            side.leave(name, SnapshotError(f"{joined[name]} has come to share the target"))
 
     # -- what was done -----------------------------------------------------------------------------
 

@@ -174,13 +174,8 @@ def _carry_over(side: SnapshotLake, cut: Cut, batch: StagedBatch, sources: Colle
 
 
 def _plain(entry: Entry) -> dict[str, object]:
-    same = ("ts_us", "table", "journal", "offset", "error", "what")
-    or_none = ("gtid", "change", "schema", "row", "raw")
-    return (
-        {"_op": entry.op, "_seq": Decimal(entry.seq)}
-        | {name: getattr(entry, name) for name in same}
-        | {name: getattr(entry, name) or None for name in or_none}
-    )
+    values = {name: getattr(entry, name, None) or None for name in SCHEMA.names}
+    return values | {"_op": entry.op, "_seq": Decimal(entry.seq)}
 
 
 def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:

@@ -166,13 +166,16 @@ class _Reread:
         targets = targets_at(self._config, cut)
         following = targets.following(schema.database, schema.table)
         others = [one.name for one in following if keeps_every_change(one.spec.mode, one.spec.key)]
-        if not following or others or targets.is_suspended(schema.database, schema.table):
+        left = targets.left_behind(schema.database, schema.table)
+        if not following or others or left:
             raise SnapshotError(
                 f"single rows of {self._table} cannot be repaired",
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
                 got=f"targets that keep every change: {', '.join(others)}"
                 if others
+                else f"suspended targets: {', '.join(left)}"
+                if left
                 else "no target that follows it",
                 next_step="take a new snapshot of the table: "
                 f"{new_snapshot(self._config.name, self._table)}",

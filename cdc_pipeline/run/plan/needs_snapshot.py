@@ -189,6 +189,14 @@ def apart_from(config: PipelineConfig, chosen: TableChoice, sources: Collection[
     return sorted(set(chosen.targets) - targets)
 
 
+def joining(
+    config: PipelineConfig, known: Collection[str], sources: Collection[str]
+) -> dict[str, str]:
+    """A table for each target that others than `sources` lead to, too."""
+    leads = _leads(config, known)
+    return {target: name for name, to in leads.items() if name not in sources for target in to}
+
+
 def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
     while True:
         targets = {target for name in sources for target in leads[name]}

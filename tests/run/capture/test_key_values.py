@@ -200,6 +200,31 @@ def test_k22_f190_a_value_of_one_table_keeps_no_other_from_its_snapshot(
     assert take_snapshot(config, cursors=cursors, tables=[f"{mysql_database}.b"]).targets
 
 
+def test_k22_f223_nor_one_that_is_read_in_the_same_view(
+    mysql_server: Server,
+    mysql_database: str,
+    make_config: Callable[..., PipelineConfig],
+    memory: MemoryLake,
+) -> None:
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`",
+        "SET sql_mode = ''",
+        *(f"CREATE TABLE {table} (d DATE PRIMARY KEY)" for table in "abc"),
+        "INSERT INTO a VALUES ('2024-01-01')",
+        "INSERT INTO b VALUES (0)",
+        "INSERT INTO c VALUES ('2024-01-01')",
+    )
+    include, rule = [f"{mysql_database}.*"], {"tables": ["*.*"], "mode": "history"}
+    source, start = live(mysql_server), here(mysql_server)
+    config = make_config(source, include=include, start=start, targets=[rule])
+    with pytest.raises(UnrepresentableValueError, match="zero or partial date"):
+        take_snapshot(config, cursors=MemoryCursorStore())
+    for table in "ac":
+        name = f"{table}_history"
+        found = lake_rows(memory, config.sink.lake_path, mysql_database, name, ["d"])
+        assert len(found) == 1
+
+
 def test_k11_f188_a_date_that_is_kept_as_text_is_a_key(
     mysql_server: Server,
     mysql_database: str,
