@@ -45,7 +45,7 @@ class MemoryShop:
         return LakePaths(self.config.sink.lake_path, self.config.name)
 
     def run(self, transactions: int | None = None, **rest: Any) -> CaptureReport:
-        document = self.config.model_dump()
+        document = self.config.model_dump(exclude_none=True)  # None is a setting of its own in YAML
         if transactions is not None:
             document["bound"] = {"transactions": transactions}
         config = PipelineConfig.model_validate(document)

@@ -277,6 +277,14 @@ def _modify(choose: random.Random, table: Table, flavor: str) -> Made:
     return _modified(choose, table, flavor, OTHER_TYPES)
 
 
+REPRINTED = {"DATE": "DATETIME", "DATETIME": "DATETIME(6)"}
+
+
+def _reprint(choose: random.Random, table: Table, flavor: str) -> Made:
+    """Values stay, and the server prints them as other texts."""
+    return _modified(choose, table, flavor, REPRINTED)
+
+
 def _move_column(choose: random.Random, table: Table, flavor: str) -> Made:
     """The column's definition stays; its place changes."""
     columns = [column for column in table.columns if not column.generated]
@@ -441,6 +449,7 @@ MAKERS: dict[str, Maker] = {
     "drop_database": _drop_database,
     "widen": _widen,
     "modify": _modify,
+    "reprint": _reprint,
     "move_column": _move_column,
     "convert_charset": _convert,
     "change_key": _change_key,
