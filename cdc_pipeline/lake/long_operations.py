@@ -505,8 +505,8 @@ def claimed(
     """The one operation that `matches`, or a new one, locked; see `claim`."""
     with ExitStack() as stack:
         with operations_lock(config, on_waiting=on_waiting):
-            give_up = (lambda _: None) if restart else None
-            operations = claim(config, kind, stack, matches=matches, restart=give_up)
+            drop = (lambda _: None) if restart else None
+            operations = claim(config, kind, stack, matches=matches, restart=drop)
             if not operations:
                 state = new()
                 operations = [(begin(config, state, stack), state)]

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import dagster as dg
+from pydantic import TypeAdapter
 
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.orchestration.metadata import ANY, CURSOR_ENTRY
+from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -35,6 +37,7 @@ from cdc_pipeline.position.cursor import (
 )
 
 _PAGE_EVENTS = 50
+_ANY: Final = TypeAdapter(object)
 
 CursorWriter = Callable[[CursorState, dict[str, object]], None]
 
@@ -211,7 +214,7 @@ def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
     event = entry.asset_materialization
     values = {} if event is None else {name: one.value for name, one in event.metadata.items()}
     return {
-        name: ANY.dump_python(value, mode="json", fallback=str)
+        name: _ANY.dump_python(value, mode="json", fallback=str)
         for name, value in values.items()
         if name != CURSOR_ENTRY and value is not None
     }

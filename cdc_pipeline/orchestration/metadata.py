@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import dagster as dg
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.lake.records import Cut, Interval
@@ -31,7 +31,6 @@ from cdc_pipeline.position.short_cursor import short_document
 from cdc_pipeline.schema.evolution.steps import DdlDecision
 
 Metadata = dict[str, dg.MetadataValue]
-ANY: Final = TypeAdapter(object)
 
 CURSOR_ENTRY = "cursor"
 _PLOTTED = re.compile(r"(^|_)(rows|bytes|seconds|s|percent)(_|$)")
@@ -179,9 +178,21 @@ def _plain_value(value: object) -> dg.MetadataValue:
         return dg.MetadataValue.float(value)
     if isinstance(value, Path):
         return dg.MetadataValue.path(str(value))
-    if isinstance(value, BaseModel | Mapping | list | tuple):
-        return dg.MetadataValue.json(ANY.dump_python(value, mode="json", fallback=str))
+    if isinstance(value, BaseModel | Mapping | list | tuple | set | frozenset):
+        return dg.MetadataValue.json(json.loads(json.dumps(_plain(value))))
     return dg.MetadataValue.text(str(value))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(of_name) for name, of_name in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _interval(value: object) -> Interval | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, CutsNotComparableError, LakeStateError
 from cdc_pipeline.fault_points import listening
 from cdc_pipeline.lake.erasures import Certificate
+from cdc_pipeline.lake.long_operations import Operation, OperationFolder, begin
 from cdc_pipeline.operations.backfill.backfill import backfill
 from cdc_pipeline.operations.backfill.rebuild import rebuild
 from cdc_pipeline.operations.erase import search
 from cdc_pipeline.operations.erase.erase import EraseRequest, check, erase, preview
 from cdc_pipeline.operations.verify.read import VerifyOptions
 from cdc_pipeline.operations.verify.verify import verify
-from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.run.capture.capture import capture
 from cdc_pipeline.run.capture.segments import survey
 from cdc_pipeline.run.capture.segments.division import Parallel
@@ -260,10 +262,34 @@ def test_k14_what_the_cursor_has_not_reached_is_left_out_too_and_what_is_there_i
     # Other columns find keys in every image of every mode; quotes are data.
     with pytest.raises(ConfigError, match="has these values"):
         lake.erase(where={"name": "x' OR '1' = '1"})
+    _refused_beside_a_rebuild(lake, where={"name": SECRET})
     assert lake.erase(where={"name": SECRET}, at_once=True).removed[f"{lake.database}.mirror"] == 0
     assert f"{SECRET}1" not in {code for (code,) in lake.rows("history", "code")}
     again = check(lake.config, cursors=lake.cursors, table=f"{lake.database}.person")
     assert [one.keys for one in again] == [1, 1]
+
+
+def _refused_beside_a_rebuild(lake: Lake, where: dict[str, str]) -> None:
+    """F256: one that began before the erasure was written down knows nothing of it."""
+    cursor = lake.cursors.read()
+    assert isinstance(cursor, CursorState)
+    state = Operation(
+        operation_id="rebuild-1",
+        kind="rebuild",
+        source=lake.config.name,
+        sources=(f"{lake.database}.person",),
+        cursor=cursor,
+    )
+
+    def begin_beside(reached: str) -> None:
+        if reached == "erasure_recorded":
+            begin(lake.config, state, stack)
+
+    with ExitStack() as stack, listening(begin_beside):
+        with pytest.raises(LakeStateError, match=" is not finished"):
+            lake.erase(where=where)
+        assert f"{SECRET}1" in {code for (code,) in lake.rows("history", "code")}
+    OperationFolder(lake.config, state.operation_id).remove()
 
 
 @pytest.mark.whole

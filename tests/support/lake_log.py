@@ -1,16 +1,21 @@
-"""What a lake's own logs say of its batches, read from a folder; a commit of another program."""
+"""What a lake's own logs say of its batches, read from a folder; other commits."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.sink.delta.commit import COMMIT_NOTE
+from cdc_pipeline.sink.delta.log import maintenance_note
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.replay import readable_state
+from cdc_pipeline.sink.delta.table_log import read_table_log
+from cdc_pipeline.sink.spark.sql import table_at
 
 
 def cuts_of(lake: Path, source: str) -> list[Cut]:
@@ -37,3 +42,17 @@ def empty(table: Path) -> None:
     state = readable_state(table)
     gone = [removed(add) for add in state.adds.values()]
     put_commit(table, state.version + 1, gone, "DELETE", {}, note="")
+
+
+def alter(session: Any, table: Path, clause: str, *, batch: int | None = None) -> None:
+    """ALTER TABLE, as the pipeline's own maintenance or a batch of it commits that."""
+    log = read_table_log(table)
+    assert log is not None
+    of_batch = json.dumps({"cdc_app_id": log.app_id, "cdc_batch": batch})
+    own = session.newSession()
+    own.conf.set(COMMIT_NOTE, maintenance_note(log.app_id) if batch is None else of_batch)
+    own.sql(f"ALTER TABLE {table_at(table)} {clause}").collect()
+
+
+def set_property(session: Any, table: Path, name: str, value: str) -> None:
+    alter(session, table, f"SET TBLPROPERTIES ('{name}' = '{value}')")

@@ -423,6 +423,7 @@ def erase(
                 erasure = None
             erasure = erasure or erasing.record(keys)
             reach("erasure_recorded")
+            erasing.check_rest()  # what has begun since does not know the record
             erasing.remove(erasure, keys)
             reach("erasure_removed")
             done = _batch_of(sink, erasure)

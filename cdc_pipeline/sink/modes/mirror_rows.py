@@ -122,11 +122,10 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def last_rows(files: list[Path], layout: Layout) -> pa.Table:
-    """The last row of each key in staged files; columns that one lacks are NULL."""
+    """The last row of each key in staged files, by seq; columns that one lacks are NULL."""
     tables = [_plain(read_parquet(file)) for file in files]
     rows = pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
-    order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
-    rows = rows.take(order)
+    rows = rows.sort_by("_seq")
     keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
-    last = keyed.group_by(layout.keys).aggregate([("_row", "min")]).column("_row_min")
-    return rows if len(last) == len(rows) else rows.take(last)
+    last = keyed.group_by(layout.keys).aggregate([("_row", "max")]).column("_row_max")
+    return rows if len(last) == len(rows) else rows.take(np.sort(last))

@@ -242,13 +242,13 @@ def test_rows_with_and_without_differences_share_an_event() -> None:
                 (before, full(number, one, number, two), None),
                 (before, full(number, added, number, None), 1),
                 (before, full(number, prefixed(b"", 4), number, prefixed(b"", 4)), 3),
-                (before, full(None, prefixed(document(None), 4), number, removed), 2),
+                (before, full(number, prefixed(document(None), 4), None, removed), 2),
             ]
         )
     )
     assert rows.invalid == []
     assert rows.op.tolist() == [2] * 5
-    assert rows.after.column("id").to_pylist() == [1, 1, 1, 1, None]
+    assert rows.after.column("n").to_pylist() == [1, 1, 1, 1, None]
     texts = rows.after.column("doc").to_pylist()
     assert texts == ['{"a": 1, "b": 2}', '{"a": 1}', '{"a": 1, "b": 2}', '{"a": 1}', "null"]
     assert rows.after.column("more").to_pylist() == ["[2]", "[1, 2]", None, "[1, 2]", "[2]"]

@@ -24,7 +24,7 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows
 from tests.support.kills import killed_at
-from tests.support.lake_log import empty
+from tests.support.lake_log import alter, empty, set_property
 from tests.support.sink_values import (
     AddedColumn,
     applied,
@@ -355,11 +355,8 @@ def test_k4_k22_what_spark_refuses_suspends_at_once(sink: DeltaSink) -> None:
     """It would refuse it again; and no value of a row is told."""
     applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
     record = record_batch(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
-    run_sql(
-        sink,
-        f"ALTER TABLE {table_at(sink.paths.table('shop.orders'))} ADD CONSTRAINT "
-        "few CHECK (id < 2)",
-    )
+    path = sink.paths.table("shop.orders")
+    alter(sink.spark.session(), path, "ADD CONSTRAINT few CHECK (id < 2)", batch=2)
     cut = sink.finish(record)
     held = cut.cursor.suspended["shop.orders"]
     assert held.error == TargetRefusedError.__name__
@@ -397,9 +394,7 @@ def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(sink: Delt
     path = sink.paths.table("shop.orders")
     with listening(look):
         applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
-    run_sql(
-        sink, f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')"
-    )
+    set_property(sink.spark.session(), path, "delta.checkpointInterval", "3")
     for file in (path / "_delta_log").glob("*.json"):
         os.utime(file, (0, 0))
     with listening(look):

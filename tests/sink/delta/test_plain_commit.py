@@ -151,7 +151,7 @@ def test_both_engines_make_the_same_table_and_the_same_history(
     session, path = plain.spark.session(), plain.paths.table(TABLE)
     session.sql(f"OPTIMIZE {table_at(path)}").collect()
     by_turns: Any = SinkConfig(lake_path=plain.paths.lake, engine="spark")
-    tables: Any = plain._tables
+    tables: Any = plain.tables
     for number in range(7, 13):
         with pytest.MonkeyPatch.context() as patch:
             if number % 2 == 0:
