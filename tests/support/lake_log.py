@@ -11,7 +11,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.sink.delta.commit import COMMIT_NOTE
-from cdc_pipeline.sink.delta.log import maintenance_note
+from cdc_pipeline.sink.delta.log import commit_note, maintenance_note
 from cdc_pipeline.sink.delta.plain_commit import put_commit, removed
 from cdc_pipeline.sink.delta.replay import readable_state
 from cdc_pipeline.sink.delta.table_log import read_table_log
@@ -48,9 +48,11 @@ def alter(session: Any, table: Path, clause: str, *, batch: int | None = None) -
     """ALTER TABLE, as the pipeline's own maintenance or a batch of it commits that."""
     log = read_table_log(table)
     assert log is not None
-    of_batch = json.dumps({"cdc_app_id": log.app_id, "cdc_batch": batch})
     own = session.newSession()
-    own.conf.set(COMMIT_NOTE, maintenance_note(log.app_id) if batch is None else of_batch)
+    own.conf.set(
+        COMMIT_NOTE,
+        maintenance_note(log.app_id) if batch is None else commit_note(log.app_id, batch),
+    )
     own.sql(f"ALTER TABLE {table_at(table)} {clause}").collect()
 
 

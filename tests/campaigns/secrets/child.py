@@ -75,7 +75,6 @@ def _constrain(step: dict[str, Any]) -> int:
                 operation=PROPERTIES_OPERATION, userMetadata=maintenance_note(table.app_id)
             )
     file.write_text("".join(json.dumps(action) + "\n" for action in actions))
-    file.with_name(f".{file.name}.crc").unlink()  # Hadoop's checksum of what was there
     return 0
 
 

@@ -19,6 +19,8 @@ from cdc_pipeline.fault_points import listening
 from cdc_pipeline.sink.apply.external_writes import find_external_write
 from cdc_pipeline.sink.apply.merge import transaction_version
 from cdc_pipeline.sink.apply.schema_steps import run_steps
+from cdc_pipeline.sink.delta.commit import COMMIT_NOTE
+from cdc_pipeline.sink.delta.log import commit_note
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.sql import table_at
@@ -209,8 +211,7 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     # A run that died after the first of the three columns.
     half = target.model_copy(update={"schema_steps": target.schema_steps[:1]})
     session = sink.spark.session().newSession()
-    note = json.dumps({"cdc_app_id": target.app_id, "cdc_batch": 2})
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", note)
+    session.conf.set(COMMIT_NOTE, commit_note(target.app_id, 2))
     there = read_table_log(path)
     assert there is not None
     run_steps(session, path, record, half, there)

@@ -27,7 +27,8 @@ from cdc_pipeline.schema.evolution.steps import (
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.apply.merge import applied_log
 from cdc_pipeline.sink.apply.schema_steps import run_steps
-from cdc_pipeline.sink.delta.commit import transaction_version
+from cdc_pipeline.sink.delta.commit import COMMIT_NOTE, transaction_version
+from cdc_pipeline.sink.delta.log import commit_note
 from cdc_pipeline.sink.delta.table_log import read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.support.captures import SPARK
@@ -101,8 +102,7 @@ def follow_steps(sink: DeltaSink) -> None:
     (target,) = record.targets
     path = sink.paths.table("shop.t")
     session = sink.spark.session().newSession()
-    note = f'{{"cdc_app_id": "{target.app_id}", "cdc_batch": 2}}'
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", note)
+    session.conf.set(COMMIT_NOTE, commit_note(target.app_id, 2))
     for count in (3, 10):  # in the middle of a circle of names, and right behind the UPDATE
         half = target.model_copy(update={"schema_steps": STEPS[:count]})
         run_steps(session, path, record, half, one(sink, target))
@@ -143,6 +143,7 @@ def follow_steps(sink: DeltaSink) -> None:
     assert sorted(rows_by_spark(sink, "shop.t", "b").column("b").to_pylist()) == ["20", "new"]
 
     # A failing check changes nothing; columns that are not on the path stop.
+    session.conf.set(COMMIT_NOTE, commit_note(target.app_id, 4))
     bad = record_steps(
         sink, 4, wide, target.spec.columns, CheckRows(condition="`b` <> 'new'", reason="it is new")
     )
