@@ -31,7 +31,6 @@ from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.lake.suspensions import snapshot_command
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.run.admin_batch import admin_batch
-from cdc_pipeline.run.capture.suspension import check_suspended
 from cdc_pipeline.run.decode.decoding import lacks_values
 from cdc_pipeline.run.wiring import build_sink
 from cdc_pipeline.sink.lake_sink import Sink
@@ -106,7 +105,7 @@ def settle(
         tables = tables_named(config, tables)
         entries = _selected_entries(sink, cut, tables, ids, only_open=True)
         settled = SettleResult()
-        targets, names = targets_at(config, cut, cursor), set[str]()
+        targets = targets_at(config, cut, cursor)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
         else:
@@ -117,7 +116,6 @@ def settle(
                 for found, rows in replay.staged:
                     for target in found:
                         batch.rows.add(shaped(targets, rows, target), target)
-                        names.add(target.name)
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -125,8 +123,7 @@ def settle(
         marks = tuple(
             entry.settled(what, who=who, why=why) for entry in entries if entry.id in done
         )
-        cut = batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
-        check_suspended(cut.cursor, sorted(names))
+        batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
         settled.batch_number = batch.number
         return settled
 

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Final
 
 import dagster as dg
-from pydantic import TypeAdapter
 
 from cdc_pipeline.clock import time_of
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
+from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY, plain
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.position.cursor import (
     CursorEntry,
@@ -37,7 +35,6 @@ from cdc_pipeline.position.cursor import (
 )
 
 _PAGE_EVENTS = 50
-_ANY: Final = TypeAdapter(object)
 
 CursorWriter = Callable[[CursorState, dict[str, object]], None]
 
@@ -214,7 +211,7 @@ def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
     event = entry.asset_materialization
     values = {} if event is None else {name: one.value for name, one in event.metadata.items()}
     return {
-        name: _ANY.dump_python(value, mode="json", fallback=str)
+        name: plain(value)
         for name, value in values.items()
         if name != CURSOR_ENTRY and value is not None
     }

@@ -179,19 +179,20 @@ def _plain_value(value: object) -> dg.MetadataValue:
     if isinstance(value, Path):
         return dg.MetadataValue.path(str(value))
     if isinstance(value, BaseModel | Mapping | list | tuple | set | frozenset):
-        return dg.MetadataValue.json(json.loads(json.dumps(_plain(value))))
+        return dg.MetadataValue.json(json.loads(json.dumps(plain(value))))
     return dg.MetadataValue.text(str(value))
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """As JSON has it; what JSON does not have becomes its text."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):
-        return {str(name): _plain(of_name) for name, of_name in value.items()}
+        return {str(name): plain(of_name) for name, of_name in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(str, value))
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 

@@ -18,8 +18,8 @@ LOG_END: Final = "the end of the log at planning time"
 @dataclass(frozen=True, slots=True)
 class LogRange:
     """`ends_anywhere`: the end may be inside a transaction: whole ones before it count; `decision`:
-    how the start was found; `bytes_expected`: 0 if nobody watches; `is_applied`: all of it counts
-    already, but for what waits for an XA COMMIT behind it.
+    how the start was found; `bytes_expected`: 0 if no progress is shown; `is_applied`: all of it
+    counts already, but for what waits for an XA COMMIT behind it.
     """
 
     start: Position
